@@ -1,0 +1,179 @@
+"""What every dataset is made of: a reader lists entries, an entry becomes a Sample, samples make a Dataset.
+
+Adding a format is one file in `readers/` that registers a `Reader`: a function from a folder to the entries of each split.
+An entry knows its image file and how to parse its annotation; opening a dataset (strict: the first fault raises) and
+checking one (every fault is collected) are written once, over entries.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, overload
+
+import torch
+from torch import Tensor
+
+from papm.errors import DataError, unknown
+from papm.structures import Sample
+
+
+@dataclass(frozen=True)
+class Annotation:
+    """The parsed annotation of one image, in the coordinates of `structures` (pixel centres at +0.5)."""
+
+    points: Tensor  # [n, 2] float32
+    labels: Tensor | None = None
+    boxes: Tensor | None = None
+    extents: Tensor | None = None
+    lines: Sequence[int] | None = None  # 1-based line of each point in its file, for messages
+    meta: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Entry:
+    """One image of a dataset before anything is read: `load` parses its annotation and raises DataError on a fault."""
+
+    name: str
+    image: Path
+    annotation: Path | None
+    load: Callable[[], Annotation]
+    roi: Callable[[], Tensor] | None = None
+
+
+class Dataset(Sequence[Sample]):
+    """The samples of one split. `dataset[i]` and `dataset.samples` give Samples; pixels are decoded on `sample.image`."""
+
+    def __init__(self, samples: Sequence[Sample], name: str = "", split: str = "", root: Path | None = None) -> None:
+        self.samples: tuple[Sample, ...] = tuple(samples)
+        self.name = name
+        self.split = split
+        self.root = root
+
+    @overload
+    def __getitem__(self, index: int) -> Sample: ...
+    @overload
+    def __getitem__(self, index: slice) -> Dataset: ...
+    def __getitem__(self, index: int | slice) -> Sample | Dataset:
+        if isinstance(index, slice):
+            return self.subset(range(*index.indices(len(self))))
+        return self.samples[index]
+
+    def __len__(self) -> int:
+        return len(self.samples)
+
+    def __iter__(self) -> Iterator[Sample]:
+        return iter(self.samples)
+
+    def subset(self, indices: Sequence[int], split: str | None = None) -> Dataset:
+        """The samples at `indices`, as a dataset."""
+        return Dataset([self.samples[i] for i in indices], self.name, self.split if split is None else split, self.root)
+
+    def __repr__(self) -> str:
+        return f"Dataset({self.name or 'unnamed'}/{self.split}, {len(self)} images)"
+
+
+Entries = Mapping[str, Sequence[Entry]]
+
+
+@dataclass(frozen=True)
+class Reader:
+    """A dataset format. `origin` is what is added to a coordinate of the files to reach our pixel convention."""
+
+    name: str
+    summary: str
+    entries: Callable[..., Entries] | None = None  # (root, **options) -> split -> entries
+    make: Callable[..., Mapping[str, Dataset]] | None = None  # instead of entries: datasets that are not files
+    recognise: Callable[[Path], bool] = lambda root: False
+    origin: float = 0.0
+    layout: str = ""  # the folder tree it expects, for messages and docs
+    outside_is_error: bool = False  # points outside the image: a fault (own data) or a known blemish (published data)
+
+
+_READERS: dict[str, Reader] = {}
+
+
+def register(reader: Reader) -> Reader:
+    """Add a format to the registry; the module that calls it is imported by `papm.data`."""
+    _READERS[reader.name] = reader
+    return reader
+
+
+def readers() -> dict[str, Reader]:
+    """Every known format by name."""
+    return dict(_READERS)
+
+
+def reader(name: str) -> Reader:
+    """The format of that name."""
+    if name not in _READERS:
+        raise unknown("dataset", name, _READERS)
+    return _READERS[name]
+
+
+def build_sample(entry: Entry) -> Sample:
+    """Parse one entry; raises DataError naming the file."""
+    from papm.images import image_size
+
+    size = image_size(entry.image)
+    a = entry.load()
+    return Sample(
+        name=entry.name,
+        source=entry.image,
+        points=a.points.to(torch.float32).reshape(-1, 2),
+        size=size,
+        labels=a.labels,
+        boxes=a.boxes,
+        extents=a.extents,
+        roi_source=entry.roi,
+        meta=dict(a.meta),
+    )
+
+
+def open(name: str, root: str | Path | None = None, **options: Any) -> dict[str, Dataset]:
+    """Open a dataset: `open("shanghaitech-a", root)` -> {"train": Dataset, "test": Dataset}.
+
+    Annotations are parsed and image headers read here; pixels only when asked for.
+    """
+    r = reader(name)
+    if r.make is not None:
+        return dict(r.make(root, **options))
+    assert r.entries is not None
+    if root is None:
+        raise DataError(f"dataset '{name}' needs a folder: write {name}:PATH")
+    folder = Path(root).expanduser()
+    if not folder.exists():
+        raise DataError(f"{folder}: no such folder (for dataset '{name}')")
+    splits = r.entries(folder, **options)
+    return {s: Dataset([build_sample(e) for e in es], name, s, folder) for s, es in splits.items() if es}
+
+
+def parse_spec(spec: str) -> tuple[str, Path | None]:
+    """Split `NAME:ROOT`, a bare dataset name, or a path whose format is recognised.
+
+    >>> parse_spec("shanghaitech-a:data/ShanghaiTech")
+    ('shanghaitech-a', PosixPath('data/ShanghaiTech'))
+    """
+    head, sep, tail = spec.partition(":")
+    if sep and head in _READERS:
+        return head, Path(tail)
+    if not sep and spec in _READERS and not Path(spec).exists():
+        return spec, None
+    path = Path(spec).expanduser()
+    if not path.exists():
+        if sep and not head.startswith((".", "/", "~")) and len(head) > 1:
+            raise unknown("dataset", head, _READERS)
+        raise DataError(f"{spec}: no such file or folder, and no dataset of that name; write NAME:PATH, or give a folder")
+    for r in _READERS.values():
+        if r.recognise(path):
+            return r.name, path
+    raise DataError(
+        f"{path}: cannot tell what format this is; name it (NAME:{path}) or put a .txt of 'x y' lines beside each image"
+    )
+
+
+def open_spec(spec: str, **options: Any) -> dict[str, Dataset]:
+    """Open what a user wrote on the command line: `NAME:ROOT`, a name, or a path."""
+    name, root = parse_spec(spec)
+    return open(name, root, **options)

@@ -1,0 +1,38 @@
+"""Errors a user can do something about.
+
+Everything raised on purpose because of what a user gave us derives from `PapmError`; the command line prints its
+message as one sentence and exits with code 2. Anything else is a defect of ours.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable
+
+
+class PapmError(Exception):
+    """Wrong usage or bad input; the message names the file, line or key and what to do."""
+
+
+class ConfigError(PapmError):
+    """An unknown key, a value of the wrong kind, or options that contradict each other."""
+
+
+class DataError(PapmError):
+    """An image, an annotation or a dataset that cannot be used."""
+
+
+class CheckpointError(PapmError):
+    """A checkpoint or weights file that cannot be read, or belongs to another network."""
+
+
+def unknown(kind: str, name: str, known: Iterable[str]) -> ConfigError:
+    """The error for a name that is not in a registry; names the nearest known one.
+
+    >>> str(unknown("method", "hd-pamp", ["hd-papm", "gaussian"]))
+    "unknown method 'hd-pamp'; did you mean 'hd-papm'? Known: gaussian, hd-papm"
+    """
+    names = sorted(known)
+    near = difflib.get_close_matches(name, names, n=1, cutoff=0.5)
+    hint = f"did you mean '{near[0]}'? " if near else ""
+    return ConfigError(f"unknown {kind} '{name}'; {hint}Known: {', '.join(names)}")

@@ -1,0 +1,201 @@
+"""The currency between the parts: what a reader yields, a network returns, a loss reports, a prediction holds.
+
+Coordinates everywhere: points are (x, y) in pixels of the image they belong to, pixel (row i, column j) has its centre
+at (j + ½, i + ½), so an image of width W spans 0 ≤ x < W. A map of stride S has ceil(H/S) × ceil(W/S) cells; the cell of a
+point is floor(p / S), its centre sits at ((j + ½)·S, (i + ½)·S).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+ImageSource = Path | Callable[[], Tensor]
+
+
+@dataclass(frozen=True)
+class Sample:
+    """One annotated image: where its pixels come from, its points, and what a dataset adds.
+
+    `points` holds every annotated point, also those outside the image: they count in published figures. Training uses
+    `points_inside`. `image` decodes on every access and is never cached here.
+    """
+
+    name: str
+    source: ImageSource
+    points: Tensor  # [n, 2] float32, (x, y)
+    size: tuple[int, int]  # (H, W) after EXIF rotation
+    labels: Tensor | None = None  # [n] int64, class of each point
+    boxes: Tensor | None = None  # [n, 4] float32, x1 y1 x2 y2
+    extents: Tensor | None = None  # [n] float32, size of each object in pixels
+    roi_source: Callable[[], Tensor] | None = None  # -> bool [H, W], True where objects count
+    perspective: Callable[[], Tensor] | None = None  # -> float [H, W], pixels per metre
+    meta: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def path(self) -> Path | None:
+        """The image file, or None for a scene that is drawn on demand."""
+        return self.source if isinstance(self.source, Path) else None
+
+    @property
+    def image(self) -> Tensor:
+        """Pixels, uint8 [3, H, W], RGB, upright."""
+        if isinstance(self.source, Path):
+            from papm.images import read_image
+
+            return read_image(self.source)
+        return self.source()
+
+    @property
+    def roi(self) -> Tensor | None:
+        """Region of interest, bool [H, W], or None when the whole image counts."""
+        return None if self.roi_source is None else self.roi_source()
+
+    @property
+    def count(self) -> int:
+        """Number of annotated points, those outside the image included (as published)."""
+        return len(self.points)
+
+    @property
+    def inside(self) -> Tensor:
+        """bool [n]: which points lie inside the image."""
+        h, w = self.size
+        x, y = self.points.unbind(-1)
+        return (x >= 0) & (x < w) & (y >= 0) & (y < h)
+
+    @property
+    def points_inside(self) -> Tensor:
+        """The points inside the image: what a network can learn from."""
+        return self.points[self.inside]
+
+    def keep(self, mask: Tensor) -> Sample:
+        """The same sample with only the points where `mask` is true."""
+        pick = {k: None if (v := getattr(self, k)) is None else v[mask] for k in ("labels", "boxes", "extents")}
+        return replace(self, points=self.points[mask], **pick)
+
+
+@dataclass(frozen=True)
+class PointBatch:
+    """Points of B images padded to a common length, so that one copy takes them to the device.
+
+    >>> batch = PointBatch.from_list([torch.zeros(2, 2), torch.zeros(0, 2)])
+    >>> batch.xy.shape, batch.counts.tolist()
+    (torch.Size([2, 2, 2]), [2.0, 0.0])
+    """
+
+    xy: Tensor  # [B, N, 2]; padding rows are zero
+    valid: Tensor  # [B, N] bool
+    extents: Tensor | None = None  # [B, N], size or spacing of each object in pixels
+    labels: Tensor | None = None  # [B, N] int64
+
+    @staticmethod
+    def from_list(
+        points: Sequence[Tensor],
+        device: torch.device | str | None = None,
+        extents: Sequence[Tensor] | None = None,
+        labels: Sequence[Tensor] | None = None,
+        length: int | None = None,
+    ) -> PointBatch:
+        """Pad a list of [n_b, 2] tensors; `length` asks for more padding than the longest needs (static shapes)."""
+        n = max([len(p) for p in points], default=0)
+        n = max(n, length or 0)
+        first = points[0] if len(points) else torch.zeros(0, 2)
+        xy = torch.zeros(len(points), n, 2, dtype=first.dtype if first.is_floating_point() else torch.float32)
+        valid = torch.zeros(len(points), n, dtype=torch.bool)
+        sizes = torch.zeros(len(points), n) if extents is not None else None
+        classes = torch.zeros(len(points), n, dtype=torch.int64) if labels is not None else None
+        for b, p in enumerate(points):
+            xy[b, : len(p)] = p.reshape(-1, 2)
+            valid[b, : len(p)] = True
+            if sizes is not None and extents is not None:
+                sizes[b, : len(p)] = extents[b]
+            if classes is not None and labels is not None:
+                classes[b, : len(p)] = labels[b]
+        batch = PointBatch(xy, valid, sizes, classes)
+        return batch if device is None else batch.to(device)
+
+    def to(self, device: torch.device | str, non_blocking: bool = False) -> PointBatch:
+        """The same points on another device."""
+
+        def move(t: Tensor | None) -> Tensor | None:
+            return None if t is None else t.to(device, non_blocking=non_blocking)
+
+        return PointBatch(
+            self.xy.to(device, non_blocking=non_blocking),
+            self.valid.to(device, non_blocking=non_blocking),
+            move(self.extents),
+            move(self.labels),
+        )
+
+    @property
+    def counts(self) -> Tensor:
+        """float [B]: number of points of each image."""
+        return self.valid.sum(1).to(self.xy.dtype)
+
+    def to_list(self) -> list[Tensor]:
+        """Back to one [n_b, 2] tensor an image."""
+        return [p[v] for p, v in zip(self.xy, self.valid)]
+
+    def __len__(self) -> int:
+        return len(self.xy)
+
+
+@dataclass(frozen=True)
+class DensityOutput:
+    """What a density network returns: a non-negative map whose sum is the count."""
+
+    density: Tensor  # [B, C, ceil(H/stride), ceil(W/stride)]
+    stride: int
+    aux: Mapping[str, Tensor] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class PointProposals:
+    """What a point network returns: candidate points with class logits, and where each candidate started."""
+
+    points: Tensor  # [B, M, 2] in input pixels
+    logits: Tensor  # [B, M, classes + 1], column 0 is background
+    reference: Tensor  # [M, 2]
+
+
+@dataclass(frozen=True)
+class LossOutput:
+    """`total` is the weighted sum of the named `terms`: total = Σ weight·term, with `weights` saying which."""
+
+    total: Tensor
+    terms: Mapping[str, Tensor]
+    weights: Mapping[str, float] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        if not self.weights:
+            object.__setattr__(self, "weights", {k: 1.0 for k in self.terms})
+
+
+@dataclass(frozen=True)
+class Batch:
+    """A training batch on its device: normalised images, points of each crop, and what is known about the crops."""
+
+    images: Tensor  # [B, 3, H, W] float, ImageNet-normalised
+    points: PointBatch
+    mask: Tensor | None = None  # [B, H, W] bool: True where a pixel is real (inside its image and its region of interest)
+    offsets: Tensor | None = None  # [B, 2]: (x, y) of the crop's corner in the scaled full image
+    sizes: Tensor | None = None  # [B, 2]: (H, W) of the scaled full image
+
+
+@dataclass(frozen=True)
+class Prediction:
+    """What was counted in one image, in the coordinates of that image."""
+
+    count: float
+    size: tuple[int, int]  # (H, W)
+    density: Tensor | None = None  # [C, ceil(H/stride), ceil(W/stride)]
+    stride: int = 1
+    points: Tensor | None = None  # [n, 2]
+    scores: Tensor | None = None  # [n]
+    labels: Tensor | None = None  # [n] int64
+    name: str = ""
