@@ -75,7 +75,9 @@ class Sample:
 
     def keep(self, mask: Tensor) -> Sample:
         """The same sample with only the points where `mask` is true."""
-        pick = {k: None if (v := getattr(self, k)) is None else v[mask] for k in ("labels", "boxes", "extents")}
+        pick: dict[str, Any] = {
+            k: None if (v := getattr(self, k)) is None else v[mask] for k in ("labels", "boxes", "extents")
+        }
         return replace(self, points=self.points[mask], **pick)
 
 
@@ -173,7 +175,7 @@ class LossOutput:
 
     def __post_init__(self) -> None:
         if not self.weights:
-            object.__setattr__(self, "weights", {k: 1.0 for k in self.terms})
+            object.__setattr__(self, "weights", dict.fromkeys(self.terms, 1.0))
 
 
 @dataclass(frozen=True)
@@ -182,7 +184,7 @@ class Batch:
 
     images: Tensor  # [B, 3, H, W] float, ImageNet-normalised
     points: PointBatch
-    mask: Tensor | None = None  # [B, H, W] bool: True where a pixel is real (inside its image and its region of interest)
+    mask: Tensor | None = None  # [B, H, W] bool: True where a pixel is real and counts
     offsets: Tensor | None = None  # [B, 2]: (x, y) of the crop's corner in the scaled full image
     sizes: Tensor | None = None  # [B, 2]: (H, W) of the scaled full image
 

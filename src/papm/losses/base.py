@@ -1,0 +1,124 @@
+"""What every loss shares: its call, its context, the checks on its input, and the registry.
+
+loss = papm.losses.create("hd-papm", stride=8)
+out = loss(density, points)        # density [B, C, h, w], points: a list of [n, 2] tensors
+out.total.backward()
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from papm.errors import ConfigError, DataError, unknown
+from papm.points import as_batch
+from papm.structures import DensityOutput, LossOutput, PointBatch, PointProposals
+
+Points = Sequence[Tensor] | PointBatch
+
+
+@dataclass(frozen=True)
+class LossContext:
+    """What a training loop knows beyond the crop; without it a loss works on the crop alone."""
+
+    mask: Tensor | None = None  # [B, H, W] bool, True where a pixel is real and counts
+    offsets: Tensor | None = None  # [B, 2] (x, y) of the crop's corner in its full image
+    sizes: Tensor | None = None  # [B, 2] (H, W) of the full image
+    halo: PointBatch | None = None  # the points of the crop and of a band around it, in the crop's coordinates
+    images: Tensor | None = None  # [B, 3, H, W], what the network saw
+
+
+class CountingLoss(nn.Module):
+    """Base of the losses: normalises both accepted forms of input, checks them, and calls `compute`.
+
+    `halo` is the band around a crop, in pixels, whose points the loss wants to know (`LossContext.halo`).
+    """
+
+    halo: float = 0.0
+
+    def __init__(self, stride: int = 8) -> None:
+        super().__init__()
+        if stride < 1:
+            raise ConfigError(f"a loss needs the stride of the network's map, a whole number ≥ 1, not {stride}")
+        self.stride = int(stride)
+
+    def forward(
+        self, prediction: Tensor | DensityOutput | PointProposals, points: Points, *, context: LossContext | None = None
+    ) -> LossOutput:
+        """The loss of a batch: `total` to call backward on, and the named terms it is made of."""
+        if isinstance(prediction, PointProposals):
+            raise ConfigError(f"{type(self).__name__} is a loss on density maps; a point network needs a point loss")
+        if isinstance(prediction, DensityOutput):
+            if prediction.stride != self.stride:
+                raise ConfigError(f"the network's stride is {prediction.stride}, the loss was made for {self.stride}")
+            prediction = prediction.density
+        if prediction.dim() != 4:
+            raise ConfigError(f"a density must be [B, C, h, w], not {list(prediction.shape)}")
+        if not isinstance(points, PointBatch):
+            # One check on the host, before the copy; a PointBatch was checked where it was made.
+            check_points(points)
+        batch = as_batch(points if isinstance(points, PointBatch) else list(points), prediction.device)
+        if len(batch) != len(prediction):
+            raise ConfigError(f"{len(prediction)} maps but points of {len(batch)} images")
+        with torch.autocast(prediction.device.type, enabled=False):
+            return self.compute(prediction.float() if prediction.dtype != torch.float64 else prediction, batch, context)
+
+    def compute(self, density: Tensor, points: PointBatch, context: LossContext | None) -> LossOutput:
+        """The loss itself, in float32 or better."""
+        raise NotImplementedError
+
+
+def check_points(points: Sequence[Tensor]) -> None:
+    """Refuse NaN and infinite coordinates, naming the image."""
+    for b, p in enumerate(points):
+        if not torch.isfinite(p).all():
+            raise DataError(f"image {b} of the batch has a point that is not a finite number")
+
+
+def cell_mask(context: LossContext | None, density: Tensor, stride: int) -> Tensor | None:
+    """float [B, 1, h, w], 1 where a cell holds at least one pixel that counts; None when all do."""
+    if context is None or context.mask is None:
+        return None
+    mask = context.mask[:, None].float()
+    h, w = density.shape[-2:]
+    mask = nn.functional.pad(mask, (0, w * stride - mask.shape[-1], 0, h * stride - mask.shape[-2]))
+    return nn.functional.max_pool2d(mask, stride)
+
+
+_FACTORIES: dict[str, Callable[..., CountingLoss]] = {}
+
+
+def register(name: str, factory: Callable[..., CountingLoss]) -> None:
+    """Add a loss: `factory(stride=..., **options)`, its keyword arguments are the options users may set."""
+    _FACTORIES[name] = factory
+
+
+def names() -> list[str]:
+    """The known losses."""
+    return sorted(_FACTORIES)
+
+
+def options(name: str) -> dict[str, Any]:
+    """The options of a loss with their defaults."""
+    if name not in _FACTORIES:
+        raise unknown("loss", name, _FACTORIES)
+    parameters = inspect.signature(_FACTORIES[name]).parameters.values()
+    return {p.name: p.default for p in parameters if p.name != "stride" and p.kind is not p.VAR_KEYWORD}
+
+
+def create(name: str, stride: int = 8, **given: Any) -> CountingLoss:
+    """The loss of that name for a network of that stride.
+
+    >>> create("hd-papm", stride=8, sigma=6.0)
+    DensityLoss(ggd, sigma=6.0, shape=8.0, stride=8)
+    """
+    known = options(name)
+    for key in given:
+        if key not in known:
+            raise unknown(f"option of loss '{name}'", key, known)
+    return _FACTORIES[name](stride=stride, **given)

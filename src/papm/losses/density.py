@@ -1,0 +1,85 @@
+"""Regression of a map: the Gaussian baselines and HD-PAPM.
+
+    ℓ = 1/2B Σ_b Σ_cells (A_est − A_gt)²        (paper, eq. 3)
+
+The sum runs over cells, not their mean: with a mean the gradient is so small that a ReLU head dies. The target is the
+points' kernel map at full resolution, block-summed to the network's stride; σ is in input pixels.
+"""
+
+from __future__ import annotations
+
+import functools
+
+from torch import Tensor
+
+from papm.errors import ConfigError
+from papm.losses.base import CountingLoss, LossContext, cell_mask, register
+from papm.structures import LossOutput, PointBatch
+from papm.targets import Domain, Kernel, adaptive_sigma, density_maps, sigma_from_spacing
+
+
+class DensityLoss(CountingLoss):
+    """½ Σ (density − target)², mean over images, with the target's kernel, σ and s; `scale` multiplies both maps."""
+
+    def __init__(
+        self, stride: int = 8, *, kernel: Kernel = "ggd", sigma: float = 4.0, shape: float = 8.0, scale: float = 1.0
+    ) -> None:
+        super().__init__(stride)
+        if not scale > 0:
+            raise ConfigError(f"scale multiplies the maps and must be positive, not {scale}")
+        self.kernel, self.sigma, self.shape, self.scale = kernel, float(sigma), float(shape), float(scale)
+        # Beyond three bandwidths a neighbour's kernel adds nothing worth the points carried along.
+        self.halo = 64.0 if kernel == "adaptive" else 3 * self.sigma
+
+    def target(self, density: Tensor, points: PointBatch, context: LossContext | None) -> Tensor:
+        """The map to learn, [B, 1, h, w]."""
+        size = (density.shape[-2] * self.stride, density.shape[-1] * self.stride)
+        domain = None
+        if (
+            context is not None
+            and context.halo is not None
+            and context.offsets is not None
+            and context.sizes is not None
+        ):
+            points = context.halo
+            domain = Domain(-context.offsets, context.sizes.flip(-1) - context.offsets)
+        if self.kernel != "adaptive":
+            return density_maps(points, size, self.kernel, self.sigma, self.shape, self.stride, domain)[:, None]
+        if points.extents is not None:  # spacing in the whole image, measured where the points were read
+            sigma = sigma_from_spacing(points.extents)
+        else:
+            sigma = points.xy.new_ones(points.valid.shape)
+            for b, xy in enumerate(points.to_list()):
+                sigma[b][points.valid[b]] = adaptive_sigma(xy, size).to(sigma)
+        return density_maps(points, size, "gaussian", sigma, 2.0, self.stride, domain)[:, None]
+
+    def compute(self, density: Tensor, points: PointBatch, context: LossContext | None) -> LossOutput:
+        if density.shape[1] != 1:
+            raise ConfigError(f"this loss needs one map an image, the network gives {density.shape[1]}")
+        difference = density - self.target(density, points, context).to(density)
+        mask = cell_mask(context, density, self.stride)
+        if mask is not None:
+            difference = difference * mask
+        total = 0.5 * self.scale**2 * difference.square().sum((1, 2, 3)).mean()
+        return LossOutput(total, {"density": total.detach()})
+
+    def __repr__(self) -> str:
+        return f"DensityLoss({self.kernel}, sigma={self.sigma}, shape={self.shape}, stride={self.stride})"
+
+
+def _gaussian(stride: int = 8, *, sigma: float = 4.0, scale: float = 1.0) -> DensityLoss:
+    return DensityLoss(stride, kernel="gaussian", sigma=sigma, shape=2.0, scale=scale)
+
+
+def _adaptive(stride: int = 8, *, scale: float = 1.0) -> DensityLoss:
+    return DensityLoss(stride, kernel="adaptive", scale=scale)
+
+
+def _hd_papm(stride: int = 8, *, sigma: float = 4.0, shape: float = 8.0, scale: float = 1.0) -> DensityLoss:
+    return DensityLoss(stride, kernel="ggd", sigma=sigma, shape=shape, scale=scale)
+
+
+register("gaussian", _gaussian)
+register("gaussian-16", functools.partial(_gaussian, sigma=16.0))
+register("gaussian-adaptive", _adaptive)
+register("hd-papm", _hd_papm)

@@ -1,0 +1,130 @@
+"""Moving points: cropping, scaling, flipping, and displacing them as an imprecise annotator would."""
+
+from __future__ import annotations
+
+from typing import Literal, get_args
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from scipy.spatial import cKDTree
+from torch import Tensor
+
+from papm.errors import ConfigError, unknown
+from papm.structures import PointBatch
+
+DisplacementKind = Literal["ring", "disc", "gaussian", "ggd"]
+EdgeRule = Literal["redraw", "clip", "drop", "free"]
+
+
+def inside(points: Tensor, size: tuple[int, int]) -> Tensor:
+    """bool [n]: points with 0 ≤ x < W and 0 ≤ y < H, for size (H, W)."""
+    x, y = points[..., 0], points[..., 1]
+    return (x >= 0) & (x < size[1]) & (y >= 0) & (y < size[0])
+
+
+def scale(points: Tensor, factor: float) -> Tensor:
+    """Points after the image was resized by `factor`."""
+    return points * factor
+
+
+def flip(points: Tensor, width: float) -> Tensor:
+    """Points after a left-right flip of an image of that width: x → W - x (pixel centres map to pixel centres).
+
+    >>> flip(torch.tensor([[0.5, 3.0]]), width=8)
+    tensor([[7.5000, 3.0000]])
+    """
+    return torch.stack([width - points[..., 0], points[..., 1]], -1)
+
+
+def crop(points: Tensor, corner: tuple[float, float], size: tuple[int, int]) -> tuple[Tensor, Tensor]:
+    """Points of the window with that (x, y) corner and (H, W) size, in its coordinates; and the index of those kept."""
+    moved = points - points.new_tensor(corner)
+    keep = inside(moved, size).nonzero()[:, 0]
+    return moved[keep], keep
+
+
+def spacing(points: Tensor, neighbours: int = 3, alone: float = 0.0) -> Tensor:
+    """Mean distance from each point to its nearest `neighbours`, [n]; fewer where there are fewer; `alone` for one point.
+
+    >>> spacing(torch.tensor([[0.0, 0.0], [3.0, 4.0]]))
+    tensor([5., 5.])
+    """
+    n = len(points)
+    if n < 2:
+        return torch.full((n,), float(alone))
+    k = min(neighbours, n - 1)
+    xy = points.detach().cpu().numpy().astype(np.float64)
+    distances, _ = cKDTree(xy).query(xy, k=k + 1)
+    return torch.from_numpy(distances[:, 1:].mean(1).astype(np.float32))
+
+
+def _offsets(
+    n: int, amount: NDArray[np.float64], kind: str, shape: float, rng: np.random.Generator
+) -> NDArray[np.float64]:
+    if kind == "ring":
+        r = amount
+    elif kind == "disc":
+        r = amount * np.sqrt(rng.uniform(size=n))
+    elif kind == "gaussian":
+        r = amount * np.sqrt(2 * rng.standard_exponential(n))
+    else:  # ggd: u = (r²/2σ²)^(s/2) follows Gamma(2/s)
+        r = amount * np.sqrt(2.0) * rng.standard_gamma(2 / shape, n) ** (1 / shape)
+    angle = rng.uniform(0, 2 * np.pi, n)
+    return np.stack([r * np.cos(angle), r * np.sin(angle)], -1)
+
+
+def displace(
+    points: Tensor,
+    size: tuple[int, int],
+    amount: float,
+    kind: DisplacementKind,
+    rng: np.random.Generator,
+    *,
+    extents: Tensor | None = None,
+    shape: float = 8.0,
+    edge: EdgeRule = "redraw",
+) -> tuple[Tensor, Tensor]:
+    """Move every point at random; returns the moved points and the index of those kept.
+
+    `amount` in pixels is the radius of a `ring` (fixed distance, uniform angle) or `disc` (uniform inside), or the σ of a
+    `gaussian` (per axis) or `ggd` of exponent `shape`; with `extents` it is a fraction of each object's size. What falls
+    outside the image (H, W) is drawn again (at most 100 times, then dropped), clipped to the border, dropped, or left.
+    The published noise study does not say; `redraw` keeps the count and plants no points on borders.
+    """
+    if kind not in get_args(DisplacementKind):
+        raise unknown("displacement", kind, get_args(DisplacementKind))
+    if edge not in get_args(EdgeRule):
+        raise unknown("edge rule", edge, get_args(EdgeRule))
+    if not (np.isfinite(amount) and amount >= 0):
+        raise ConfigError(f"a displacement must be a finite number of pixels ≥ 0, not {amount}")
+    start = points.detach().cpu().numpy().astype(np.float64).reshape(-1, 2)
+    n = len(start)
+    radius = (
+        np.full(n, float(amount)) if extents is None else amount * extents.detach().cpu().numpy().astype(np.float64)
+    )
+    moved = start + _offsets(n, radius, kind, shape, rng)
+
+    def outside(p: NDArray[np.float64]) -> NDArray[np.bool_]:
+        # Judged after rounding to float32, the precision points are kept in.
+        q = p.astype(np.float32)
+        return ~((q >= 0).all(-1) & (q[..., 0] < size[1]) & (q[..., 1] < size[0]))
+
+    if edge == "redraw":
+        for _ in range(100):
+            bad = np.flatnonzero(outside(moved))
+            if not len(bad):
+                break
+            moved[bad] = start[bad] + _offsets(len(bad), radius[bad], kind, shape, rng)
+    elif edge == "clip":
+        upper = np.nextafter(np.array([size[1], size[0]], dtype=np.float32), np.float32(0))
+        moved = np.clip(moved, 0, upper.astype(np.float64))
+    keep = np.arange(n) if edge == "free" else np.flatnonzero(~outside(moved))
+    return torch.from_numpy(moved[keep].astype(np.float32)), torch.from_numpy(keep)
+
+
+def as_batch(points: list[Tensor] | tuple[Tensor, ...] | PointBatch, device: torch.device) -> PointBatch:
+    """A padded batch on `device` from either form the losses accept."""
+    if isinstance(points, PointBatch):
+        return points if points.xy.device == device else points.to(device)
+    return PointBatch.from_list(points, device)
