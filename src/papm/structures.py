@@ -188,6 +188,15 @@ class Batch:
     offsets: Tensor | None = None  # [B, 2]: (x, y) of the crop's corner in the scaled full image
     sizes: Tensor | None = None  # [B, 2]: (H, W) of the scaled full image
 
+    def to(self, device: torch.device | str) -> Batch:
+        """The same batch on another device."""
+        rest = {
+            k: None if (t := getattr(self, k)) is None else t.to(device, non_blocking=True)
+            for k in ("mask", "offsets", "sizes")
+        }
+        images = self.images.to(device, non_blocking=True)
+        return Batch(images, self.points.to(device, non_blocking=True), **rest)
+
 
 @dataclass(frozen=True)
 class Prediction:

@@ -164,7 +164,9 @@ def parse_spec(spec: str) -> tuple[str, Path | None]:
     if not path.exists():
         if sep and not head.startswith((".", "/", "~")) and len(head) > 1:
             raise unknown("dataset", head, _READERS)
-        raise DataError(f"{spec}: no such file or folder, and no dataset of that name; write NAME:PATH, or give a folder")
+        raise DataError(
+            f"{spec}: no such file or folder, and no dataset of that name; write NAME:PATH, or give a folder"
+        )
     for r in _READERS.values():
         if r.recognise(path):
             return r.name, path

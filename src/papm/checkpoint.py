@@ -1,0 +1,126 @@
+"""Models on disk: tensors and plain JSON types in one file, read with `weights_only=True`, written atomically.
+
+A checkpoint is a dictionary with `papm` (what network this is and how it was trained) and `state_dict` (its weights, with
+the prefix `network.`). The trainer's own `last.ckpt` has the same two entries and more besides, so that both kinds load.
+"""
+
+from __future__ import annotations
+
+import pickle
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from papm import models
+from papm.errors import CheckpointError, PapmError
+from papm.files import write_atomic
+from papm.version import __version__
+
+FORMAT = 1
+PREFIX = "network."
+
+
+@dataclass(frozen=True)
+class ModelSpec:
+    """What is needed to build the network again, and where it came from."""
+
+    backbone: str
+    options: Mapping[str, Any] = field(default_factory=dict)
+    method: str = ""
+    config: Mapping[str, Any] = field(default_factory=dict)
+    step: int = 0
+
+    def to_mapping(self) -> dict[str, Any]:
+        """Plain types, as stored."""
+        return {
+            "format": FORMAT,
+            "version": __version__,
+            "backbone": self.backbone,
+            "options": dict(self.options),
+            "method": self.method,
+            "config": dict(self.config),
+            "step": self.step,
+        }
+
+    @staticmethod
+    def from_mapping(values: Mapping[str, Any]) -> ModelSpec:
+        return ModelSpec(
+            str(values["backbone"]),
+            dict(values.get("options", {})),
+            str(values.get("method", "")),
+            dict(values.get("config", {})),
+            int(values.get("step", 0)),
+        )
+
+
+def save(path: Path, spec: ModelSpec, network_state: Mapping[str, Tensor]) -> None:
+    """Write a model; an existing file is replaced only when the new one is whole."""
+    state = {PREFIX + k: v.detach().cpu() for k, v in network_state.items()}
+    write_atomic(path, lambda stream: torch.save({"papm": spec.to_mapping(), "state_dict": state}, stream))
+
+
+def read(path: Path) -> dict[str, Any]:
+    """The raw dictionary of a checkpoint, safely: no code of the file is run."""
+    if not path.is_file():
+        raise CheckpointError(f"{path}: no such checkpoint file")
+    try:
+        values = torch.load(path, map_location="cpu", weights_only=True)
+    except (pickle.UnpicklingError, RuntimeError, EOFError, ValueError, KeyError, OSError, UnicodeDecodeError) as error:
+        raise CheckpointError(f"{path}: not a readable checkpoint ({_first_line(error)})") from None
+    if not isinstance(values, dict) or not isinstance(values.get("papm"), dict) or "state_dict" not in values:
+        raise CheckpointError(f"{path}: not a papm checkpoint; trunk weights are given with --weights")
+    if int(values["papm"].get("format", 0)) > FORMAT:
+        raise CheckpointError(f"{path}: written by a newer papm ({values['papm'].get('version')}); upgrade to read it")
+    return values
+
+
+def load(path: Path) -> tuple[ModelSpec, dict[str, Tensor]]:
+    """What a checkpoint is, and the weights of its network."""
+    values = read(path)
+    spec = ModelSpec.from_mapping(values["papm"])
+    return spec, {k.removeprefix(PREFIX): v for k, v in values["state_dict"].items() if k.startswith(PREFIX)}
+
+
+def build(spec: ModelSpec, state: Mapping[str, Tensor], path: Path | None = None) -> models.Network:
+    """The network of a checkpoint with its weights."""
+    try:
+        network = models.create(spec.backbone, **spec.options)
+    except PapmError as error:
+        raise CheckpointError(f"{path}: {error}") from None
+    assign(network, state, f"{path}")
+    return network
+
+
+def assign(network: torch.nn.Module, state: Mapping[str, Tensor], where: str) -> None:
+    """Load weights; a checkpoint of another network is refused with the first thing that differs."""
+    own = network.state_dict()
+    for key in own:
+        if key not in state:
+            raise CheckpointError(f"{where}: belongs to another network: it has no '{key}'")
+        if own[key].shape != state[key].shape:
+            raise CheckpointError(
+                f"{where}: belongs to another network: '{key}' is {list(state[key].shape)}, not {list(own[key].shape)}"
+            )
+    extra = next((k for k in state if k not in own), None)
+    if extra is not None:
+        raise CheckpointError(f"{where}: belongs to another network: '{extra}' is not part of this one")
+    network.load_state_dict(dict(state))
+
+
+def resolve(path: Path) -> Path:
+    """The checkpoint a user means: a file, or a run folder's best.ckpt, else its last.ckpt."""
+    if path.is_dir():
+        for name in ("best.ckpt", "last.ckpt"):
+            if (path / name).is_file():
+                return path / name
+        raise CheckpointError(f"{path}: this folder holds neither best.ckpt nor last.ckpt")
+    return path
+
+
+def _first_line(error: BaseException) -> str:
+    text = str(error).strip().splitlines()
+    return text[0][:120] if text else type(error).__name__

@@ -1,0 +1,68 @@
+"""The command line: `papm COMMAND`. Each command is one file; its heavy imports happen when it runs."""
+
+from __future__ import annotations
+
+import logging
+import sys
+
+import typer
+
+from papm.errors import PapmError
+from papm.version import __version__
+
+app = typer.Typer(
+    name="papm",
+    help="Count dense objects from imperfect point annotations.",
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+    add_completion=False,
+    rich_markup_mode=None,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+
+
+def _version(show: bool) -> None:
+    if show:
+        typer.echo(f"papm {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def options(
+    version: bool = typer.Option(False, "--version", callback=_version, is_eager=True, help="Print the version."),
+) -> None:
+    """Count dense objects from imperfect point annotations.
+
+    Start with `papm demo`; then `papm train --help`.
+    """
+
+
+def build() -> typer.Typer:
+    """Add every command to the application."""
+    from papm.cli import bench, data, demo, doctor, evaluate, predict, report, train
+
+    for module in (demo, train, evaluate, predict, report, doctor):
+        module.add(app)
+    app.add_typer(data.app, name="data")
+    app.add_typer(bench.app, name="bench")
+    return app
+
+
+def main(argv: list[str] | None = None) -> None:
+    """Entry point: user errors are one sentence and exit code 2, an interruption is exit code 1."""
+    logging.basicConfig(level=logging.WARNING, format="%(levelname)s: %(message)s")
+    logging.getLogger("papm").setLevel(logging.INFO if "-v" in (argv or sys.argv) else logging.WARNING)
+    try:
+        build()(args=argv)
+    except PapmError as error:
+        sys.stderr.write(f"papm: {error}\n")
+        raise SystemExit(2) from None
+    except KeyboardInterrupt:
+        sys.stderr.write("papm: interrupted\n")
+        raise SystemExit(1) from None
+    except BrokenPipeError:
+        raise SystemExit(1) from None
+
+
+if __name__ == "__main__":
+    main()

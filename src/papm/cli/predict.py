@@ -1,0 +1,78 @@
+"""`papm predict`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from papm.errors import DataError
+
+
+def add(app: typer.Typer) -> None:
+    app.command("predict")(predict)
+
+
+def predict(
+    model: Annotated[Path, typer.Argument(help="A run folder or a checkpoint.")],
+    images: Annotated[list[Path], typer.Argument(help="Image files or folders of images.")],
+    out: Annotated[Path, typer.Option(help="Where results go.")] = Path("results"),
+    device: Annotated[str, typer.Option(help="auto, cpu or cuda.")] = "auto",
+    overlays: Annotated[bool, typer.Option(help="Draw the density and points over each image.")] = True,
+    points: Annotated[bool, typer.Option(help="Also find where the objects are.")] = True,
+    json: Annotated[bool, typer.Option("--json", help="Print the counts as JSON.")] = False,
+) -> None:
+    """Count in images: counts.csv, points.csv, results.json and a picture for each.
+
+    Example: papm predict runs/first photo.jpg more-photos/ --out results
+    """
+    from papm.cli import ui
+    from papm.images import find_images, read_image
+    from papm.predict.overlay import overlay, save_png
+    from papm.predict.predictor import Counter
+    from papm.predict.results import file_names, write_results
+
+    files: list[Path] = []
+    for path in images:
+        if path.is_dir():
+            found = find_images(path)
+            if not found:
+                raise DataError(f"{path}: there are no images in this folder")
+            files += found
+        elif path.exists():
+            files.append(path)
+        else:
+            raise DataError(f"{path}: no such image or folder")
+    counter = Counter.load(model, device)
+    predictions, faults = [], []
+    pictures = file_names([f.name for f in files])
+    with ui.items("counting", len(files)) as advance:
+        for file, picture in zip(files, pictures):
+            try:
+                image = read_image(file)
+            except DataError as error:  # one bad file among many is named, the others are counted
+                faults.append(str(error))
+                advance()
+                continue
+            made = counter.predict(image, points=points, name=file.name)
+            predictions.append(made)
+            if overlays:
+                drawn = overlay(image, made.density, made.stride, points=made.points)
+                save_png(drawn, out / "overlays" / f"{picture}.png")
+            advance()
+    if not predictions:
+        raise DataError(faults[0])
+    write_results(predictions, out)
+    if json:
+        ui.print_json([{"image": p.name, "count": round(p.count, 3)} for p in predictions])
+    else:
+        for p in predictions[:20]:
+            ui.out.print(f"{p.count:9.1f}  {p.name}")
+        if len(predictions) > 20:
+            ui.out.print(f"… and {len(predictions) - 20} more in {out}/counts.csv")
+        ui.out.print(f"Results in {out}")
+    for fault in faults:
+        ui.err.print(f"papm: {fault}")
+    if faults:
+        raise typer.Exit(2)

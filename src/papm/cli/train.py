@@ -1,0 +1,75 @@
+"""`papm train`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from papm.errors import ConfigError
+
+
+def add(app: typer.Typer) -> None:
+    app.command("train")(train)
+
+
+def train(
+    data: Annotated[str, typer.Argument(help="NAME:ROOT, a dataset name, or a folder whose format is recognised.")],
+    settings: Annotated[list[str] | None, typer.Argument(help="key=value …, e.g. steps=5000 loss.sigma=6")] = None,
+    method: Annotated[str, typer.Option(help="What the network learns (docs/methods.md).")] = "hd-papm",
+    backbone: Annotated[str, typer.Option(help="The network: vgg19, tiny, …")] = "vgg19",
+    weights: Annotated[str | None, typer.Option(help="imagenet, or a .safetensors/.pth file for the trunk.")] = None,
+    init: Annotated[str | None, typer.Option(help="A papm checkpoint to start from.")] = None,
+    out: Annotated[Path, typer.Option(help="The run folder.")] = Path("runs/run"),
+    config: Annotated[Path | None, typer.Option(help="A YAML file of settings, e.g. a run's config.yaml.")] = None,
+    resume: Annotated[bool, typer.Option("--resume", help="Go on with the run in --out.")] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Time a few steps, say what the run would take, stop.")] = False,
+    json: Annotated[bool, typer.Option("--json", help="Print the result as JSON.")] = False,
+) -> None:
+    """Train a counter on images with dots.
+
+    Example: papm train photos/ --backbone tiny --out runs/first steps=1000
+    """
+    from papm import config as configuration
+    from papm.cli import ui
+    from papm.engine import run_folder
+    from papm.engine import train as engine
+    from papm.report.run import write_report
+
+    given: dict[str, Any] = configuration.load(config) if config is not None else {}
+    method, backbone = str(given.pop("method", method)), str(given.pop("backbone", backbone))
+    given |= {k: v for k, v in {"weights": weights, "init": init}.items() if v is not None}
+    for key, value in configuration.parse_overrides(settings or []).items():
+        if key in ("method", "backbone", "data"):
+            raise ConfigError(f"give {key} as {'the first argument' if key == 'data' else f'--{key}'}, not as {key}=…")
+        given[key] = {**given.get(key, {}), **value} if isinstance(value, dict) else value
+    given["data"] = data
+    resolved = engine.resolve(method, backbone, given)
+    if resume and (out / "config.yaml").exists() and config is None and not settings:
+        resolved = engine.replace(run_folder.stored_config(out), data=data)
+    if dry_run:
+        from papm.engine.dry_run import dry_run as estimate
+
+        found = estimate(resolved)
+        ui.print_json(found) if json else ui.table(["what", "value"], [[k, v] for k, v in found.items()])
+        return
+    with ui.bar() as progress:
+        reading = progress.add_task("reading images", total=None, note="")
+        watcher = ui.TrainingBar(progress, f"{method} · {backbone}", resolved.steps)
+        run = engine.train(resolved, out, resume=resume, watcher=watcher, on_image=lambda: progress.advance(reading))
+    if run.interrupted:
+        ui.err.print(f"Stopped at step {run.step} of {resolved.steps}; everything is in {out}. Go on with --resume.")
+        raise typer.Exit(1)
+    report = write_report(out)
+    assert run.result is not None
+    if json:
+        ui.print_json(run.result)
+        return
+    if run.result["mae"] is not None:
+        low, high = run.result["intervals"]["mae"]
+        ui.out.print(
+            f"{run.result['split']} MAE {run.result['mae']:.2f} (95 % {low:.2f} to {high:.2f}), RMSE {run.result['rmse']:.2f}, "
+            f"{run.result['images']} images, weights chosen by: {run.result['select']}"
+        )
+    ui.out.print(f"Run: {out}   Report: {report}   Next: papm predict {out} IMAGE --out results")

@@ -1,0 +1,96 @@
+"""What commands share on screen: progress, tables, JSON. Progress goes to stderr, results to stdout."""
+
+from __future__ import annotations
+
+import json
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+from rich.table import Table
+
+out = Console(highlight=False)
+err = Console(stderr=True, highlight=False)
+
+
+def print_json(value: Any) -> None:
+    """Machine-readable output, nothing else on stdout."""
+    sys.stdout.write(json.dumps(value, indent=2, ensure_ascii=False, allow_nan=False) + "\n")
+
+
+def table(columns: Sequence[str], rows: Sequence[Sequence[object]], title: str | None = None) -> None:
+    """A plain table; numbers to the right."""
+    made = Table(title=title, title_justify="left")
+    for k, name in enumerate(columns):
+        numeric = bool(rows) and all(isinstance(r[k], (int, float)) or r[k] in ("", "–") for r in rows)
+        made.add_column(name, justify="right" if numeric else "left", overflow="fold")
+    for row in rows:
+        made.add_row(*(_cell(v) for v in row))
+    out.print(made)
+
+
+def _cell(value: object) -> str:
+    return f"{value:.2f}" if isinstance(value, float) else str(value)
+
+
+def bar() -> Progress:
+    """A progress bar that draws on a terminal and stays silent elsewhere."""
+    columns = (
+        TextColumn("{task.description}"),
+        BarColumn(bar_width=28),
+        MofNCompleteColumn(),
+        TimeElapsedColumn(),
+        TextColumn("left"),
+        TimeRemainingColumn(),
+        TextColumn("{task.fields[note]}"),
+    )
+    return Progress(*columns, console=err, refresh_per_second=4, transient=True)
+
+
+class _Items:
+    """Called once an item; off a terminal it says how far it is every ten seconds."""
+
+    def __init__(self, progress: Progress, task: TaskID, what: str, total: int) -> None:
+        self.progress, self.task, self.what, self.total = progress, task, what, total
+        self.done, self.said = 0, time.monotonic()
+
+    def __call__(self) -> None:
+        self.done += 1
+        self.progress.advance(self.task)
+        if not err.is_terminal and time.monotonic() - self.said > 10:
+            self.said = time.monotonic()
+            err.print(f"{self.what}: {self.done}/{self.total}")
+
+
+@contextmanager
+def items(what: str, total: int) -> Iterator[_Items]:
+    """A bar over a known number of items."""
+    with bar() as progress:
+        yield _Items(progress, progress.add_task(what, total=total, note=""), what, total)
+
+
+class TrainingBar:
+    """A `Watcher` that draws: one bar a run, the loss and the last evaluation beside it."""
+
+    def __init__(self, progress: Progress, title: str, total: int) -> None:
+        self.progress, self.title = progress, title
+        self.task = progress.add_task(title, total=total, note="")
+        self.loss, self.mae, self.said = "", "", time.monotonic()
+
+    def on_step(self, step: int, total: int, values: dict[str, float]) -> None:
+        self.loss = f"loss {values['loss']:.4g}"
+        self._show(step, total)
+
+    def on_evaluation(self, step: int, values: dict[str, float]) -> None:
+        self.mae = f"MAE {values['mae']:.2f}"
+        self._show(step, None)
+
+    def _show(self, step: int, total: int | None) -> None:
+        self.progress.update(self.task, completed=step, note=f"{self.loss}  {self.mae}")
+        if not err.is_terminal and total and time.monotonic() - self.said > 10:
+            self.said = time.monotonic()
+            err.print(f"{self.title}: step {step}/{total}  {self.loss}  {self.mae}")

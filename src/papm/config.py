@@ -1,0 +1,207 @@
+"""One frozen dataclass holds everything a training run depends on; YAML in and out, `key=value` on the command line.
+
+`loss.NAME=value`, `network.NAME=value` and `data.NAME=value` reach the options of the loss, the network and the dataset.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import types
+import typing
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Literal
+
+import yaml
+
+from papm.errors import ConfigError, unknown
+
+
+@dataclass(frozen=True)
+class TrainConfig:
+    """A training run. Defaults suit a stride-8 VGG19 on crowd photographs (docs/results.md says how they were found)."""
+
+    # what is trained on what
+    data: str = ""  # NAME:ROOT, a dataset name, or a path whose format is recognised
+    method: str = "hd-papm"
+    backbone: str = "vgg19"
+    weights: str | None = None  # imagenet, or a .safetensors/.pth file for the trunk
+    init: str | None = None  # a papm checkpoint to start from: all of the network's weights
+    loss: Mapping[str, Any] = field(default_factory=dict)  # options of the loss, e.g. loss.sigma=6
+    network: Mapping[str, Any] = field(default_factory=dict)  # options of the network, e.g. network.stride=4
+    options: Mapping[str, Any] = field(default_factory=dict)  # options of the dataset, e.g. data.look=cells
+
+    # how long, and how the model is chosen
+    steps: int = 30_000
+    batch: int = 8  # crops a step, on each device
+    crop: int = 256  # side of a training crop in pixels
+    seed: int = 0
+    select: Literal["val", "last", "test"] = "val"  # which weights are the result; test is how many papers do it
+    val_fraction: float = 0.1  # share of the training images held out when select=val and the data has no val split
+
+    # optimisation
+    optimizer: Literal["adamw", "adam"] = "adamw"
+    lr: float = 1e-4
+    trunk_lr: float | None = None  # learning rate of the pretrained trunk; the same as lr when not given
+    weight_decay: float = 1e-4
+    warmup: int = 300  # steps of linear warm-up
+    schedule: Literal["cosine", "constant"] = "cosine"
+    clip: float = 0.0  # largest norm of the gradient, 0: no clipping
+    ema: float = 0.9995  # decay of the averaged weights that are evaluated and saved, 0: none
+
+    # augmentation and noise
+    flip: float = 0.5  # probability of a left-right flip
+    grey: float = 0.1  # probability of removing colour
+    scale_min: float = 1.0  # random resizing, log-uniform between these two
+    scale_max: float = 1.0
+    margin: int = 0  # pixels on each side of a crop that the network sees and the loss does not
+    region: int = 0  # side of the blocks of a crop on which the loss is computed, 0: the whole crop
+    noise: float = 0.0  # training points are moved by this many pixels once, before training
+    noise_kind: Literal["ring", "disc", "gaussian"] = "ring"
+    noise_edge: Literal["redraw", "clip", "drop"] = "redraw"
+
+    # the machine
+    device: Literal["auto", "cpu", "cuda"] = "auto"
+    devices: int = 1  # processes (GPUs, or CPU processes); more than one trains with DDP
+    precision: Literal["auto", "32", "bf16", "16"] = "auto"  # auto: bf16 on a GPU that has it, else 32
+    compile: Literal["auto", "yes", "no"] = "auto"  # torch.compile; auto: on a GPU when the run is long enough to pay
+    cache: Literal["auto", "device", "memory", "disk"] = "auto"  # where decoded images live
+    workers: int = 0  # loader processes when images do not live on the device
+
+    # what is written when
+    eval_every: int = 0  # steps between evaluations, 0: twenty times a run
+    log_every: int = 50  # steps between lines of metrics.csv
+    save_every: int = 500  # steps between writes of last.ckpt
+
+    def __post_init__(self) -> None:
+        for name, low in (("steps", 1), ("batch", 1), ("crop", 16), ("devices", 1), ("log_every", 1), ("save_every", 1)):
+            if getattr(self, name) < low:
+                raise ConfigError(f"{name} must be at least {low}, not {getattr(self, name)}")
+        non_negative = (
+            "lr", "weight_decay", "warmup", "clip", "margin", "region", "noise", "workers", "eval_every", "seed",
+        )  # fmt: skip
+        for name in non_negative:
+            if getattr(self, name) < 0:
+                raise ConfigError(f"{name} must not be negative, but is {getattr(self, name)}")
+        for name in ("flip", "grey"):
+            if not 0 <= getattr(self, name) <= 1:
+                raise ConfigError(f"{name} is a probability between 0 and 1, not {getattr(self, name)}")
+        if not 0 <= self.ema < 1:
+            raise ConfigError(f"ema is a decay between 0 (off) and 1, not {self.ema}")
+        if not 0 < self.val_fraction < 1:
+            raise ConfigError(f"val_fraction is a share between 0 and 1, not {self.val_fraction}")
+        if not 0.1 <= self.scale_min <= self.scale_max <= 10:
+            raise ConfigError(f"scale_min ≤ scale_max within 0.1 and 10 is needed, not {self.scale_min}, {self.scale_max}")
+        if self.crop % 16 or self.margin % 16 or self.region % 16:
+            raise ConfigError(f"crop, margin and region are multiples of 16, not {self.crop}, {self.margin}, {self.region}")
+        if self.crop - 2 * self.margin < 16:
+            raise ConfigError(f"a margin of {self.margin} leaves nothing of a crop of {self.crop}")
+        if self.region and (self.crop - 2 * self.margin) % self.region:
+            raise ConfigError(f"region={self.region} must divide the crop inside its margin, {self.crop - 2 * self.margin}")
+
+
+GROUPS = {"loss": "loss", "network": "network", "data": "options"}
+
+
+def names() -> list[str]:
+    """Every key of a configuration."""
+    return [f.name for f in dataclasses.fields(TrainConfig)]
+
+
+def from_mapping(values: Mapping[str, Any], base: TrainConfig | None = None) -> TrainConfig:
+    """A configuration with `values` over `base` (or the defaults); unknown keys and wrong kinds are errors."""
+    hints = typing.get_type_hints(TrainConfig)
+    update: dict[str, Any] = {}
+    for key, value in values.items():
+        if key not in hints:
+            raise unknown("key", key, hints)
+        update[key] = _coerce(key, value, hints[key])
+    return dataclasses.replace(base or TrainConfig(), **update)
+
+
+def parse_overrides(pairs: Iterable[str]) -> dict[str, Any]:
+    """`["steps=100", "loss.sigma=6"]` → {"steps": 100, "loss": {"sigma": 6}}; values are YAML scalars.
+
+    >>> parse_overrides(["steps=100", "loss.sigma=6"])
+    {'steps': 100, 'loss': {'sigma': 6}}
+    """
+    out: dict[str, Any] = {}
+    for pair in pairs:
+        key, sep, text = pair.partition("=")
+        if not sep or not key:
+            raise ConfigError(f"'{pair}' is not of the form key=value")
+        try:
+            value = _number(text, yaml.safe_load(text))
+        except yaml.YAMLError:
+            raise ConfigError(f"{key}: cannot read the value '{text}'") from None
+        group, dot, option = key.partition(".")
+        if dot:
+            if group not in GROUPS:
+                raise unknown("group of options", group, GROUPS)
+            out.setdefault(GROUPS[group], {})[option] = value
+        else:
+            out[key] = value
+    return out
+
+
+def _number(text: str, value: Any) -> Any:
+    """YAML reads 1e-4 as text; people mean a number."""
+    if isinstance(value, str):
+        try:
+            return float(text)
+        except ValueError:
+            return value
+    return value
+
+
+def _coerce(key: str, value: Any, hint: Any) -> Any:
+    origin = typing.get_origin(hint)
+    if origin in (types.UnionType, typing.Union):
+        if value is None:
+            return None
+        hint = next(h for h in typing.get_args(hint) if h is not type(None))
+        origin = typing.get_origin(hint)
+    if origin is Literal:
+        choices = typing.get_args(hint)
+        text = {True: "yes", False: "no"}.get(value, str(value)) if isinstance(value, bool) else str(value)
+        if text not in choices:
+            raise ConfigError(f"{key} is one of {', '.join(choices)}, not '{value}'")
+        return text
+    if hint is float and isinstance(value, (int, float)) and not isinstance(value, bool):
+        return float(value)
+    if hint is int and isinstance(value, (int, float)) and not isinstance(value, bool) and float(value).is_integer():
+        return int(value)
+    if hint is str and isinstance(value, (str, int, float)) and not isinstance(value, bool):
+        return str(value)
+    if origin is not None and isinstance(value, Mapping):
+        return dict(value)
+    kind = {int: "a whole number", float: "a number", str: "text"}.get(hint, "a mapping")
+    raise ConfigError(f"{key} is {kind}, not '{value}'")
+
+
+def to_mapping(config: TrainConfig) -> dict[str, Any]:
+    """Plain types only, for YAML, JSON and checkpoints."""
+    return {k: dict(v) if isinstance(v, Mapping) else v for k, v in vars(config).items()}
+
+
+def to_yaml(config: TrainConfig) -> str:
+    """The resolved configuration as text; `load` reads it back to an equal one."""
+    return yaml.safe_dump(to_mapping(config), sort_keys=False, allow_unicode=True)
+
+
+def load(path: Path) -> dict[str, Any]:
+    """The mapping in a YAML file."""
+    try:
+        values = yaml.safe_load(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise ConfigError(f"{path}: cannot be read ({error.strerror})") from None
+    except (yaml.YAMLError, UnicodeDecodeError) as error:
+        mark = getattr(error, "problem_mark", None)
+        where = f", line {mark.line + 1}" if mark is not None else ""
+        raise ConfigError(f"{path}{where}: not valid YAML") from None
+    if values is None:
+        return {}
+    if not isinstance(values, dict):
+        raise ConfigError(f"{path}: a configuration is a list of 'key: value' lines")
+    return values

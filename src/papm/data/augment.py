@@ -1,0 +1,222 @@
+"""From a step's number to its batch: which crops (`plan`, on the host) and their pixels (`render`, on any device).
+
+Batch k is a pure function of (seed, k, rank): resuming, both data paths and distributed training agree on it. The plan is
+one small float tensor, so that a step costs one copy to the device; cropping, resizing, flipping, greying and normalising
+happen in `render` for the whole batch at once, from images that already live there.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from papm.data.cache import ImageStore
+from papm.imagenet import MEAN, STD
+from papm.structures import Batch, PointBatch
+
+HEAD = 6  # numbers of a plan's row before its points: image, x, y, scale, flip, grey
+
+
+@dataclass(frozen=True)
+class Augment:
+    """What may happen to a crop; the fields mean what they mean in `config.TrainConfig`."""
+
+    crop: int
+    flip: float = 0.5
+    grey: float = 0.0
+    scale_min: float = 1.0
+    scale_max: float = 1.0
+    margin: int = 0
+    halo: float = 0.0  # points this far outside the crop travel along, for targets that reach across its border
+
+
+@dataclass(frozen=True)
+class Plan:
+    """A batch before its pixels: `rows` [B, 6 + 3·N] and how many points each crop has inside and in all."""
+
+    rows: Tensor  # image, x, y, scale, flip, grey, then N × (x, y, extent); points of the crop first, then its halo
+    counts: Tensor  # [B, 2] float: points inside the crop, points in all
+
+    def to(self, device: torch.device) -> Plan:
+        return Plan(self.rows.to(device, non_blocking=True), self.counts.to(device, non_blocking=True))
+
+    def pin_memory(self) -> Plan:
+        return Plan(self.rows.pin_memory(), self.counts.pin_memory())
+
+
+def sample_order(seed: int, first: int, count: int, images: int) -> np.ndarray:
+    """Image indices of samples first … first+count-1 of an endless shuffled sequence in which every epoch sees all once."""
+    out = np.empty(count, dtype=np.int64)
+    for k in range(count):
+        epoch, place = divmod(first + k, images)
+        out[k] = _permutation(seed, epoch, images)[place]
+    return out
+
+
+_PERMUTATIONS: dict[tuple[int, int, int], np.ndarray] = {}
+
+
+def _permutation(seed: int, epoch: int, images: int) -> np.ndarray:
+    key = (seed, epoch, images)
+    if key not in _PERMUTATIONS:
+        if len(_PERMUTATIONS) > 8:
+            _PERMUTATIONS.clear()
+        _PERMUTATIONS[key] = np.random.default_rng([seed, epoch, 1]).permutation(images)
+    return _PERMUTATIONS[key]
+
+
+def plan(
+    step: int,
+    augment: Augment,
+    sizes: Sequence[tuple[int, int]],
+    points: Sequence[np.ndarray],
+    *,
+    seed: int,
+    batch: int,
+    rank: int = 0,
+    world: int = 1,
+) -> Plan:
+    """Decide the crops of a step. `points` are [n, 3] arrays (x, y, extent) inside their images, `sizes` their (H, W).
+
+    An image smaller than the crop is placed at random inside it; a margin lets a crop begin outside its image, so that
+    the image's border falls into the part that the loss sees as often as the rest.
+    """
+    rng = np.random.default_rng([seed, step, rank, 2])
+    order = sample_order(seed, (step * world + rank) * batch, batch, len(sizes))
+    heads = np.zeros((batch, HEAD), dtype=np.float32)
+    inner: list[np.ndarray] = []
+    outer: list[np.ndarray] = []
+    for b, image in enumerate(order):
+        height, width = sizes[image]
+        s = math.exp(rng.uniform(math.log(augment.scale_min), math.log(augment.scale_max)))
+        # Always the same number of draws a sample, so that one option does not shift the others' randomness.
+        u, v, flip, grey = rng.uniform(size=4)
+        h, w = max(1, round(height * s)), max(1, round(width * s))
+        x = _corner(u, w, augment.crop, augment.margin)
+        y = _corner(v, h, augment.crop, augment.margin)
+        heads[b] = image, x, y, s, flip < augment.flip, grey < augment.grey
+        near, far = _crop_points(points[image], x, y, s, w, h, bool(heads[b, 4]), augment)
+        inner.append(near)
+        outer.append(far)
+    counts = np.array([[len(p), len(p) + len(q)] for p, q in zip(inner, outer)], dtype=np.float32)
+    length = bucket(int(counts[:, 1].max(initial=0)))
+    rows = np.zeros((batch, HEAD + 3 * length), dtype=np.float32)
+    rows[:, :HEAD] = heads
+    for b, (p, q) in enumerate(zip(inner, outer)):
+        both = np.concatenate([p, q]).reshape(-1)
+        rows[b, HEAD : HEAD + len(both)] = both
+    return Plan(torch.from_numpy(rows), torch.from_numpy(counts))
+
+
+def bucket(n: int) -> int:
+    """Points are padded to one of few lengths, so that a GPU sees few shapes.
+
+    >>> [bucket(n) for n in (0, 65, 1500, 3000)]
+    [64, 128, 2048, 4096]
+    """
+    return max(64, 1 << (n - 1).bit_length() if n > 1 else 1)
+
+
+def _corner(u: float, length: int, crop: int, margin: int) -> int:
+    low, high = -margin, length - crop + margin
+    if high < low:  # the image and its margins are smaller than the crop
+        low, high = high, low
+    return low + min(int(u * (high - low + 1)), high - low)
+
+
+def _crop_points(
+    points: np.ndarray, x: int, y: int, scale: float, width: int, height: int, flip: bool, augment: Augment
+) -> tuple[np.ndarray, np.ndarray]:
+    """Points of the loss's part of a crop, and those around it within the halo, as [n, 3] (x, y, extent)."""
+    p = points * np.float32(scale)
+    p[:, 0] -= x
+    p[:, 1] -= y
+    if flip:
+        p[:, 0] = augment.crop - p[:, 0]
+    low, high = augment.margin, augment.crop - augment.margin
+    xy = p[:, :2]
+    near = ((xy >= low) & (xy < high)).all(1)
+    far = ((xy >= low - augment.halo) & (xy < high + augment.halo)).all(1) & ~near
+    return p[near], p[far]
+
+
+def render(store: ImageStore, plan: Plan, augment: Augment) -> tuple[Batch, PointBatch]:
+    """The pixels and points of a plan, on the device of the store; and the points with their halo.
+
+    Resizing is bilinear with pixel centres kept, and antialiased when it shrinks (a triangle filter as wide as the
+    source pixels of one output pixel).
+    """
+    rows, counts = plan.rows, plan.counts
+    image, x, y, scale, flip, grey = rows[:, :HEAD].unbind(1)
+    index = image.long()
+    size = store.sizes[index]  # [B, 2] (H, W)
+    c = augment.crop
+    k = torch.arange(c, device=rows.device, dtype=torch.float32)
+    column = torch.where(flip[:, None] > 0, c - 1 - k, k)  # [B, C] source column of the crop
+    resized = augment.scale_min != 1 or augment.scale_max != 1
+    col, col_weight = _taps(column + x[:, None], scale, size[:, 1], augment.scale_min, resized)
+    row, row_weight = _taps(k + y[:, None], scale, size[:, 0], augment.scale_min, resized)
+    base = store.starts[index][:, None, None] + row * size[:, 1, None, None]  # [B, C, T]
+    pixels = _gather(store.pixels, base, row_weight, col, col_weight)  # [B, C, C, 3] in 0..255
+
+    # Channel by channel with plain numbers: a constant tensor would be copied to the device at every step.
+    luma = 0.299 * pixels[..., 0] + 0.587 * pixels[..., 1] + 0.114 * pixels[..., 2]
+    colour = [torch.where(grey[:, None, None] > 0, luma, pixels[..., k]) for k in range(3)]
+    pixels = torch.stack([(v / 255 - MEAN[k]) / STD[k] for k, v in enumerate(colour)], -1)
+
+    scaled = (size.float() * scale[:, None]).round().clamp(min=1)  # (H, W) after resizing
+    in_x = (column + x[:, None] >= 0) & (column + x[:, None] < scaled[:, 1, None])
+    in_y = (k + y[:, None] >= 0) & (k + y[:, None] < scaled[:, 0, None])
+    real = in_y[:, :, None] & in_x[:, None, :]
+    pixels = pixels * real[..., None]  # beyond the image: the mean colour, which is zero after normalising
+    mask = real
+    if augment.margin:
+        shown = (k >= augment.margin) & (k < c - augment.margin)
+        mask = mask & shown[:, None] & shown[None, :]
+    if store.roi is not None:
+        middle = (base[:, :, None, row.shape[-1] // 2] + col[:, None, :, col.shape[-1] // 2]).flatten()
+        mask = mask & store.roi[middle].view_as(mask)
+
+    n = (rows.shape[1] - HEAD) // 3
+    p = rows[:, HEAD:].reshape(len(rows), n, 3)
+    place = torch.arange(n, device=rows.device)
+    halo = PointBatch(p[..., :2], place < counts[:, 1:], p[..., 2])
+    inside = PointBatch(p[..., :2], place < counts[:, :1], p[..., 2])
+    corner_x = torch.where(flip > 0, scaled[:, 1] - c - x, x)  # of the flipped image
+    offsets = torch.stack([corner_x, y], 1)
+    images = pixels.permute(0, 3, 1, 2)  # channels-last in memory
+    return Batch(images, inside, mask, offsets, scaled), halo
+
+
+def _taps(place: Tensor, scale: Tensor, length: Tensor, scale_min: float, resized: bool) -> tuple[Tensor, Tensor]:
+    """Source pixels and their weights [B, C, T] for output pixels at `place` of an axis resized by `scale`."""
+    last = (length - 1)[:, None, None]
+    if not resized:
+        return place.long()[..., None].clamp(min=0).minimum(last), torch.ones_like(place)[..., None]
+    centre = (place + 0.5) / scale[:, None]
+    support = torch.clamp(1 / scale, min=1.0)[:, None, None]  # half width of the triangle, in source pixels
+    taps = 2 * math.ceil(max(1.0, 1 / scale_min))
+    first = (centre[..., None] - 0.5).floor() - (taps // 2 - 1)
+    source = first + torch.arange(taps, device=place.device)
+    weight = (1 - (source + 0.5 - centre[..., None]).abs() / support).clamp(min=0)
+    weight = weight / weight.sum(-1, keepdim=True)
+    return source.long().clamp(min=0).minimum(last), weight
+
+
+def _gather(pixels: Tensor, base: Tensor, row_weight: Tensor, col: Tensor, col_weight: Tensor) -> Tensor:
+    """Σ over taps of weight × pixel, [B, C, C, 3] float."""
+    out: Tensor | None = None
+    for r in range(base.shape[-1]):
+        for c in range(col.shape[-1]):
+            index = base[:, :, None, r] + col[:, None, :, c]
+            value = pixels[index].float()
+            if base.shape[-1] > 1 or col.shape[-1] > 1:
+                value = value * (row_weight[:, :, None, r] * col_weight[:, None, :, c])[..., None]
+            out = value if out is None else out + value
+    assert out is not None
+    return out

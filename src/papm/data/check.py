@@ -1,0 +1,308 @@
+"""Look for everything that is wrong with a dataset, and sum up what is in it.
+
+Opening a dataset stops at its first fault; `check` goes on and collects them. Errors make the data unusable or wrong,
+warnings deserve a look, infos are legitimate but worth knowing.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import statistics
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from papm.data.base import Annotation, Dataset, Entry, Reader, reader
+from papm.data.readers.faults import AnnotationError
+from papm.data.readers.formats import looks_like_txt
+from papm.errors import DataError, PapmError
+from papm.images import find_images, image_size, read_image
+
+Severity = Literal["error", "warning", "info"]
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One thing found in a dataset."""
+
+    severity: Severity
+    file: Path | None
+    line: int | None
+    message: str
+
+    def __str__(self) -> str:
+        where = "" if self.file is None else f"{self.file}:{self.line}: " if self.line else f"{self.file}: "
+        return f"{self.severity}: {where}{self.message}"
+
+
+def has_errors(findings: Iterable[Finding], strict: bool = False) -> bool:
+    """Whether a dataset fails its check; `strict` counts warnings too."""
+    return any(f.severity == "error" or (strict and f.severity == "warning") for f in findings)
+
+
+def check(
+    name: str,
+    root: str | Path | None = None,
+    *,
+    decode: bool = True,
+    on_item: Callable[[int, int], None] | None = None,
+    **options: Any,
+) -> list[Finding]:
+    """Every fault of a dataset, errors first. Bad data never raises; an unknown dataset or option does.
+
+    `decode=False` reads image headers only; `on_item(done, total)` is called after each image.
+    """
+    r = reader(name)
+    if r.entries is None:
+        return []  # made on the spot, not read from files
+    findings: list[Finding] = []
+    folder = None if root is None else Path(root).expanduser()
+    if folder is None or not folder.is_dir():
+        return [Finding("error", folder, None, f"no such folder (for dataset '{name}')")]
+    try:
+        splits: Mapping[str, Sequence[Entry]] = r.entries(folder, **options)
+    except AnnotationError as e:
+        findings += [Finding("error", f.file, f.line, f.message) for f in e.faults]
+        splits = e.entries or {}
+    except DataError as e:
+        return [_error(folder, e)]
+    total = sum(len(es) for es in splits.values())
+    if total == 0 and not findings:
+        findings.append(Finding("error", folder, None, "no images in this dataset"))
+    done = 0
+    contents: dict[bytes, tuple[str, Path]] = {}
+    for split, es in splits.items():
+        seen: list[_Seen] = []
+        for entry in es:
+            seen.append(_look(entry, r, decode, findings))
+            if decode:
+                _same_file(entry.image, split, contents, findings)
+            done += 1
+            if on_item is not None:
+                on_item(done, total)
+        _whole_split(split, folder, seen, r, findings)
+    findings += _strays([e for es in splits.values() for e in es], r)
+    rank = {"error": 0, "warning": 1, "info": 2}
+    return sorted(findings, key=lambda f: rank[f.severity])
+
+
+@dataclass(frozen=True)
+class _Seen:
+    """What one image contributes to the findings about its whole split."""
+
+    entry: Entry
+    points: int | None  # None: could not be parsed
+    outside: int = 0
+    outside_swapped: int = 0  # outside if x and y changed places
+    blank_file: bool = False  # the annotation file has zero bytes
+
+
+def _error(file: Path | None, e: PapmError) -> Finding:
+    """A DataError as a finding, its file taken out of the sentence when it begins with it."""
+    text = str(e)
+    head, _, tail = text.partition(": ")
+    if tail and ("/" in head or "\\" in head or Path(head).exists()):
+        return Finding("error", Path(head), None, tail)
+    return Finding("error", file, None, text)
+
+
+def _look(entry: Entry, r: Reader, decode: bool, findings: list[Finding]) -> _Seen:
+    size: tuple[int, int] | None = None
+    annotation: Annotation | None = None
+    try:
+        size = image_size(entry.image)
+        if decode:
+            read_image(entry.image)
+    except DataError as e:
+        findings.append(_error(entry.image, e))
+    try:
+        annotation = entry.load()
+    except AnnotationError as e:
+        findings += [Finding("error", f.file, f.line, f.message) for f in e.faults]
+    except DataError as e:
+        findings.append(_error(entry.annotation, e))
+    if annotation is None:
+        return _Seen(entry, None)
+    points = annotation.points
+    _remarks(entry, annotation, size, findings)
+    if again := len(points) - len(torch.unique(points, dim=0)):
+        findings.append(
+            Finding("warning", entry.annotation, None, f"{entry.name}: {_n(again, 'point')} repeated exactly")
+        )
+    blank = entry.annotation is not None and len(points) == 0 and _is_blank(entry.annotation)
+    if size is None:
+        return _Seen(entry, len(points), blank_file=blank)
+    distance = _outside_by(points, size)
+    outside = int((distance > 0).sum())
+    swapped = int((_outside_by(points.flip(-1), size) > 0).sum())
+    if outside:
+        worst = int(distance.argmax())
+        x, y = points[worst].tolist()
+        message = (
+            f"{entry.name}: {_n(outside, 'point')} outside the {size[1]}×{size[0]} image, "
+            f"the farthest at ({x:.1f}, {y:.1f}), {float(distance[worst]):.1f} px away"
+        )
+        line = annotation.lines[worst] if annotation.lines else None
+        findings.append(Finding("error" if r.outside_is_error else "warning", entry.annotation, line, message))
+    return _Seen(entry, len(points), outside, swapped, blank)
+
+
+def _remarks(entry: Entry, a: Annotation, size: tuple[int, int] | None, findings: list[Finding]) -> None:
+    if a.meta.get("unlisted"):
+        message = f"{entry.name} has no row; it is taken to show no objects (a row 'NAME,,' says so)"
+        findings.append(Finding("warning", entry.annotation, None, message))
+    if crowds := a.meta.get("crowd_regions"):
+        findings.append(
+            Finding("info", entry.annotation, None, f"{entry.name}: {_n(crowds, 'iscrowd region')} left out")
+        )
+    declared = a.meta.get("declared_size")
+    if declared is not None and size is not None and tuple(declared) != size:
+        message = f"the annotations say {declared[1]}×{declared[0]}, the upright image is {size[1]}×{size[0]}"
+        findings.append(Finding("warning", entry.image, None, message))
+
+
+def _n(count: int, noun: str) -> str:
+    return f"{count} {noun}{'' if count == 1 else 's'}"
+
+
+def _is_blank(path: Path) -> bool:
+    try:
+        return path.stat().st_size == 0
+    except OSError:
+        return False
+
+
+def _outside_by(points: Tensor, size: tuple[int, int]) -> Tensor:
+    """How far each point lies outside 0 ≤ x < W, 0 ≤ y < H, in pixels [n]; a point on the far border is just outside."""
+    h, w = size
+    limit = points.new_tensor([w, h])
+    beyond = (points - limit).clamp(min=0) + (-points).clamp(min=0)
+    on_border = (points == limit).any(-1).to(points.dtype)
+    distance: Tensor = torch.linalg.vector_norm(beyond, dim=-1) + 1e-6 * on_border
+    return distance
+
+
+def _looks_swapped(points: int, outside: int, swapped: int) -> bool:
+    """Too many outside to be strays, and nearly all inside with x and y exchanged.
+
+    At least three: a single stray below a wide image fits the exchanged frame by chance.
+    """
+    return outside >= max(3, 0.1 * points) and swapped <= 0.1 * outside
+
+
+def _whole_split(split: str, root: Path, seen: Sequence[_Seen], r: Reader, findings: list[Finding]) -> None:
+    if not seen:
+        findings.append(Finding("error", root, None, f"the split '{split}' has no images"))
+        return
+    parsed = [s for s in seen if s.points is not None]
+    points = sum(s.points or 0 for s in parsed)
+    if points == 0 and len(parsed) == len(seen):
+        findings.append(Finding("error", root, None, f"the split '{split}' has no points at all"))
+    elif empty := [s for s in parsed if s.points == 0]:
+        findings.append(Finding("info", root, None, f"{_n(len(empty), 'image')} of the split '{split}' without points"))
+    if points:
+        for s in parsed:
+            if s.blank_file:
+                message = (
+                    "the file is empty (0 bytes) where others hold points; if the image shows no objects, it is right"
+                )
+                findings.append(Finding("warning", s.entry.annotation, None, message))
+    severity: Severity = "error" if r.outside_is_error else "warning"
+    hint = "would lie inside with x and y exchanged: are the columns swapped?"
+    outside, swapped = sum(s.outside for s in parsed), sum(s.outside_swapped for s in parsed)
+    if _looks_swapped(points, outside, swapped):
+        message = f"split '{split}': {outside - swapped} of {_n(outside, 'point')} outside their image {hint}"
+        findings.append(Finding(severity, root, None, message))
+        return
+    for s in parsed:
+        if _looks_swapped(s.points or 0, s.outside, s.outside_swapped):
+            message = f"{s.entry.name}: {s.outside - s.outside_swapped} of {_n(s.outside, 'point')} outside {hint}"
+            findings.append(Finding(severity, s.entry.annotation, None, message))
+
+
+def _same_file(image: Path, split: str, contents: dict[bytes, tuple[str, Path]], findings: list[Finding]) -> None:
+    """Warn about identical image files: between splits they leak test images into training."""
+    try:
+        with image.open("rb") as f:
+            digest = hashlib.file_digest(f, "sha256").digest()
+    except OSError:
+        return
+    first = contents.setdefault(digest, (split, image))
+    if first[1] != image:
+        where = f"in the split '{split}'" if first[0] == split else f"of the split '{split}', also in '{first[0]}'"
+        findings.append(Finding("warning", image, None, f"the same file as {first[1]} ({where})"))
+
+
+def _strays(entries: Sequence[Entry], r: Reader) -> list[Finding]:
+    """Annotation files whose image is missing, and images that no annotation speaks of."""
+    out: list[Finding] = []
+    own = {e.annotation for e in entries if e.annotation is not None}
+    per_image = len(own) == len(entries)  # not one table for all
+    for folder in sorted({(a.parent, a.suffix) for a in own} if per_image else []):
+        for p in sorted(_listed(folder[0])):
+            if p in own or p.suffix != folder[1] or p.name.startswith(".") or p.name == "classes.txt":
+                continue
+            if p.suffix != ".txt" or (looks_like_txt(p) and not _is_blank(p)):
+                out.append(Finding("error", p, None, "an annotation whose image is missing"))
+            else:
+                out.append(Finding("info", p, None, "not an annotation; left aside"))
+    images = {e.image for e in entries}
+    for parent in sorted({i.parent for i in images}):
+        if parent.is_dir():
+            rest = [p for p in find_images(parent) if p not in images]
+            out += [Finding("info", p, None, "this image is not part of the dataset") for p in rest]
+    return out
+
+
+def _listed(folder: Path) -> list[Path]:
+    return list(folder.iterdir()) if folder.is_dir() else []
+
+
+def summary(datasets: Mapping[str, Dataset]) -> dict[str, dict[str, Any]]:
+    """What is in each split, in plain numbers (ready for JSON): images, points, counts an image, and blemishes.
+
+    `neighbour_distance` is the spacing in a typical image: the median over images of the median distance of a point to its
+    nearest neighbour, in pixels; `neighbour_distance_of_points` the median over all points, which dense images dominate.
+    Only points inside their image enter these two. `size_min` and `size_max` are [H, W] of the fewest and most pixels.
+    """
+    return {split: _summary(d) for split, d in datasets.items()}
+
+
+def _summary(dataset: Dataset) -> dict[str, Any]:
+    counts = [s.count for s in dataset]
+    distances = [d for s in dataset if len(d := _neighbour_distances(s.points_inside))]
+    heights, widths = [s.size[0] for s in dataset], [s.size[1] for s in dataset]
+    pixels = [s.size[0] * s.size[1] for s in dataset]
+    smallest, largest = (f(range(len(pixels)), key=pixels.__getitem__) if pixels else None for f in (min, max))
+    return {
+        "images": len(counts),
+        "points": sum(counts),
+        "count_min": min(counts, default=0),
+        "count_mean": statistics.fmean(counts) if counts else 0.0,
+        "count_median": float(statistics.median(counts)) if counts else 0.0,
+        "count_max": max(counts, default=0),
+        "without_points": sum(c == 0 for c in counts),
+        "outside": sum(int((~s.inside).sum()) for s in dataset),
+        "duplicates": sum(s.count - len(torch.unique(s.points, dim=0)) for s in dataset),
+        "neighbour_distance": float(np.median([np.median(d) for d in distances])) if distances else None,
+        "neighbour_distance_of_points": float(np.median(np.concatenate(distances))) if distances else None,
+        "short_side_min": min((min(h, w) for h, w in zip(heights, widths)), default=0),
+        "size_min": None if smallest is None else [heights[smallest], widths[smallest]],
+        "size_max": None if largest is None else [heights[largest], widths[largest]],
+    }
+
+
+def _neighbour_distances(points: Tensor) -> np.ndarray[Any, np.dtype[np.float64]]:
+    """Distance of each point to its nearest neighbour [n]; none for fewer than two points."""
+    from scipy.spatial import cKDTree
+
+    if len(points) < 2:
+        return np.zeros(0)
+    xy = points.double().numpy()
+    distance: np.ndarray[Any, np.dtype[np.float64]] = cKDTree(xy).query(xy, k=2)[0][:, 1]
+    return distance

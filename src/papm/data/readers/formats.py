@@ -1,0 +1,229 @@
+"""Points in text: one `.txt` an image, or one CSV for all images.
+
+Both accept whitespace or separators, `#` comments, an optional header, and an optional label. Coordinates stay as written.
+"""
+
+from __future__ import annotations
+
+import csv
+import re
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from papm.data.readers.faults import AnnotationError, Fault, coordinate, newlines, read_text, safe_relative
+from papm.images import is_image_name
+
+X_NAMES = frozenset({"x", "col", "column", "px", "pos_x", "x_px", "x_coord", "center_x", "cx"})
+Y_NAMES = frozenset({"y", "row", "py", "pos_y", "y_px", "y_coord", "center_y", "cy"})
+LABEL_NAMES = frozenset({"label", "class", "category", "type", "class_id", "label_id", "category_id"})
+IMAGE_NAMES = frozenset(
+    {"image", "file", "filename", "file_name", "image_name", "img", "path", "image_path", "image_id"}
+)
+
+
+@dataclass
+class Points:
+    """Points of one image as a file gives them, and what was wrong with the rest."""
+
+    xy: list[tuple[float, float]] = field(default_factory=list)
+    labels: list[str | None] = field(default_factory=list)
+    boxes: list[tuple[float, float, float, float] | None] = field(default_factory=list)
+    lines: list[int] = field(default_factory=list)
+    faults: list[Fault] = field(default_factory=list)
+    line: int | None = None  # where the image is first mentioned
+    meta: dict[str, Any] = field(default_factory=dict)
+
+    def add(self, xy: tuple[float, float], label: str | None, line: int | None) -> None:
+        self.xy.append(xy)
+        self.labels.append(label)
+        self.boxes.append(None)
+        if line is not None:
+            self.lines.append(line)
+
+
+@dataclass
+class Table:
+    """One file for many images: points by image name as written, and faults that belong to no image."""
+
+    path: Path
+    images: dict[str, Points] = field(default_factory=dict)
+    faults: list[Fault] = field(default_factory=list)
+    classes: tuple[str, ...] = ()  # names in the order of their indices, when the file defines one
+
+
+@dataclass(frozen=True)
+class _Columns:
+    x: int = 0
+    y: int = 1
+    label: int | None = 2
+    image: int | None = None
+
+
+def _column(names: Sequence[str], known: Collection[str]) -> int | None:
+    return next((i for i, n in enumerate(names) if n in known), None)
+
+
+def _header(cells: Sequence[str]) -> _Columns | None:
+    """Columns by name, when a row names x and y."""
+    names = [c.strip().strip("\"'").lower() for c in cells]
+    x, y = _column(names, X_NAMES), _column(names, Y_NAMES)
+    if x is None or y is None:
+        return None
+    return _Columns(x, y, _column(names, LABEL_NAMES), _column(names, IMAGE_NAMES))
+
+
+def read_txt(path: Path, categories: Collection[str] | None = None) -> Points:
+    """`x y [label]` a line; raises AnnotationError with every bad line. Parsed labels are left as text."""
+    points = parse_txt(read_text(path), path, categories)
+    if points.faults:
+        raise AnnotationError(points.faults)
+    return points
+
+
+def parse_txt(text: str, path: Path, categories: Collection[str] | None = None) -> Points:
+    """The points of a text, and its faults by line.
+
+    >>> parse_txt("x,y\\n1, 2\\n# a comment\\n3 4", Path("a.txt")).xy
+    [(1.0, 2.0), (3.0, 4.0)]
+    """
+    out, columns, width = Points(), None, None
+    for number, raw in enumerate(text.split("\n"), start=1):
+        line = raw.split("#", 1)[0].strip(" \t\r,;")
+        if not line:
+            continue
+        cells = re.split(r"\s*[,;]\s*|\s+", line)
+        if columns is None:
+            columns = _header(cells)
+            if columns is not None:
+                width = len(cells)
+                continue
+            columns, width = _Columns(), 3
+        needed = max(columns.x, columns.y) + 1
+        if not needed <= len(cells) <= (width or 3):
+            want = "'x y' or 'x y label'" if width == 3 else f"{width} fields as in the header"
+            out.faults.append(Fault(path, number, f"expected {want}, found {len(cells)} fields: {line[:60]!r}"))
+            continue
+        _add_row(out, cells, columns, path, number, categories)
+    _same_labelling(out, path)
+    return out
+
+
+def _add_row(
+    out: Points, cells: Sequence[str], columns: _Columns, path: Path, number: int, categories: Collection[str] | None
+) -> None:
+    try:
+        xy = coordinate(cells[columns.x].strip(), "x"), coordinate(cells[columns.y].strip(), "y")
+    except ValueError as e:
+        out.faults.append(Fault(path, number, str(e)))
+        return
+    label = cells[columns.label].strip() if columns.label is not None and columns.label < len(cells) else None
+    if categories is None or (label or "") in categories:
+        out.add(xy, label or None, number)
+
+
+def _same_labelling(out: Points, path: Path) -> None:
+    """All points of an image have a label, or none: half a labelling is a slip of the pen."""
+    odd = next((i for i, v in enumerate(out.labels) if (v is None) != (out.labels[0] is None)), None)
+    if odd is not None:
+        without = odd if out.labels[odd] is None else 0
+        line = out.lines[without] if out.lines else None
+        out.faults.append(Fault(path, line, "this point has no label, others of its image do"))
+
+
+def looks_like_txt(path: Path) -> bool:
+    """Whether the first lines of a file are points; an empty file may be."""
+    text = _head(path)
+    if text is None:
+        return False
+    whole = text if len(text) < _HEAD_BYTES else text.rpartition("\n")[0]
+    points = parse_txt(whole, path)
+    return bool(points.xy) or not points.faults
+
+
+def read_csv(path: Path, categories: Collection[str] | None = None) -> Table:
+    """`image, x, y [, label]` a row, with a header or without; a row with blank x and y states an image without objects."""
+    text = read_text(path)
+    table = Table(path)
+    rows = _rows(text, path, table.faults)
+    columns = None
+    for number, cells in rows:
+        if not any(c.strip() for c in cells) or cells[0].lstrip().startswith("#"):
+            continue
+        if columns is None:
+            columns = csv_columns(cells)
+            if columns is None:
+                found = ", ".join(c.strip() for c in cells)[:120]
+                message = (
+                    f"expected a header with the columns image, x and y (and label), or rows of these; found: {found}"
+                )
+                raise AnnotationError([Fault(path, number, message)])
+            if _header(cells) is not None:
+                continue
+        assert columns.image is not None
+        if len(cells) <= max(columns.image, columns.x, columns.y):
+            table.faults.append(Fault(path, number, f"expected image, x and y, found {len(cells)} fields"))
+            continue
+        try:
+            name = str(safe_relative(cells[columns.image]))
+        except ValueError as e:
+            table.faults.append(Fault(path, number, str(e)))
+            continue
+        points = table.images.setdefault(name, Points(line=number))
+        if cells[columns.x].strip() or cells[columns.y].strip():
+            _add_row(points, cells, columns, path, number, categories)
+    for points in table.images.values():
+        _same_labelling(points, path)
+    return table
+
+
+def csv_columns(cells: Sequence[str]) -> _Columns | None:
+    """Where image, x and y are: by a header's names, or image name first and two numbers after it."""
+    columns = _header(cells)
+    if columns is not None:
+        return columns if columns.image is not None else None
+    if len(cells) >= 3 and is_image_name(cells[0].strip().replace("\\", "/").rsplit("/", 1)[-1]):
+        return _Columns(1, 2, 3, 0)
+    return None
+
+
+def looks_like_csv(path: Path) -> bool:
+    """Whether the first row of a file is a header or a row of points of many images."""
+    text = _head(path)
+    if text is None:
+        return False
+    first = next((r for _, r in _rows(text, path, []) if any(r) and not r[0].lstrip().startswith("#")), None)
+    return first is not None and csv_columns(first) is not None
+
+
+_HEAD_BYTES = 4096
+
+
+def _head(path: Path) -> str | None:
+    try:
+        with path.open("rb") as f:
+            return newlines(f.read(_HEAD_BYTES).decode("utf-8-sig", errors="replace"))
+    except OSError:
+        return None
+
+
+def _rows(text: str, path: Path, faults: list[Fault]) -> list[tuple[int, list[str]]]:
+    """Rows with the line each begins at; the separator is the commonest of comma, semicolon and tab in the first line."""
+    lines = text.split("\n")
+    first = next((line for line in lines if line.strip() and not line.lstrip().startswith("#")), "")
+    parser = csv.reader(
+        (line + "\n" for line in lines), delimiter=max(",;\t", key=first.count), skipinitialspace=True, strict=True
+    )
+    rows: list[tuple[int, list[str]]] = []
+    start = 1
+    while True:
+        try:
+            rows.append((start, next(parser)))
+        except StopIteration:
+            return rows
+        except csv.Error as e:
+            faults.append(Fault(path, start, f"not a row of a table ({e})"))
+            if parser.line_num < start:  # the end of the file inside an open quote
+                return rows
+        start = parser.line_num + 1

@@ -1,0 +1,56 @@
+"""Which images are trained on, which are watched during training, which give the final figure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+
+from papm.data.base import Dataset
+from papm.errors import DataError
+
+
+@dataclass(frozen=True)
+class Splits:
+    """`monitor` is evaluated during training: the validation images, or the test images when none are held out."""
+
+    train: Dataset
+    monitor: Dataset | None
+    test: Dataset | None
+
+
+def hold_out(dataset: Dataset, fraction: float, seed: int) -> tuple[Dataset, Dataset]:
+    """A seeded split: (the rest, the held-out share), each with at least one image."""
+    if len(dataset) < 2:
+        raise DataError(f"{dataset.name or 'the data'} has {len(dataset)} image(s); at least two are needed to hold one out")
+    order = np.random.default_rng([seed, 3]).permutation(len(dataset))
+    k = min(max(1, round(fraction * len(dataset))), len(dataset) - 1)
+    return dataset.subset(sorted(order[k:].tolist()), "train"), dataset.subset(sorted(order[:k].tolist()), "val")
+
+
+def choose(available: Mapping[str, Dataset], select: str, fraction: float, seed: int) -> Splits:
+    """Splits for a run. `select=val` never looks at the test images before the end; `last` watches them without choosing.
+
+    Data without splits is cut by seed: a share for testing first, then, with `select=val`, one for validation.
+    """
+    if not available:
+        raise DataError("the dataset is empty")
+    parts = dict(available)
+    if "train" not in parts:
+        whole = parts.get("all") or next(iter(parts.values()))
+        parts["train"], held = hold_out(whole, max(fraction, 0.2), seed)
+        parts.setdefault("test", held.subset(range(len(held)), "test"))
+    train, test = parts["train"], parts.get("test")
+    if not sum(len(s.points) for s in train.samples):
+        raise DataError(f"{train.name}: none of the {len(train)} training images has a point")
+    if select == "val":
+        val = parts.get("val")
+        if val is None:
+            train, val = hold_out(train, fraction, seed)
+        return Splits(train, val, test)
+    if test is None:
+        test = parts.get("val")
+    if test is None and select == "test":
+        raise DataError("select=test needs a test split, and the data has none; use select=val")
+    return Splits(train, test, test)

@@ -1,0 +1,5 @@
+"""Writing datasets."""
+
+from papm.data.writers.folder import write_folder
+
+__all__ = ["write_folder"]

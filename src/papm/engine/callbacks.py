@@ -1,0 +1,215 @@
+"""What happens around the steps: averaged weights, logging, checkpoints, stopping on Ctrl-C."""
+
+from __future__ import annotations
+
+import logging
+import signal
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, Protocol
+
+import lightning.pytorch as pl
+import torch
+from lightning.fabric.plugins.io.torch_io import TorchCheckpointIO
+from lightning.pytorch.callbacks import Callback, Checkpoint, WeightAveraging
+from torch import Tensor
+
+from papm import checkpoint as checkpoints
+from papm.checkpoint import ModelSpec
+from papm.engine.module import CountingModule
+from papm.engine.run_folder import MetricsFile
+from papm.errors import PapmError
+from papm.files import write_atomic
+
+log = logging.getLogger(__name__)
+
+
+class Watcher(Protocol):
+    """Who wants to hear how training goes (the command line draws a progress bar from it)."""
+
+    def on_step(self, step: int, total: int, values: dict[str, float]) -> None: ...
+
+    def on_evaluation(self, step: int, values: dict[str, float]) -> None: ...
+
+
+class AtomicCheckpointIO(TorchCheckpointIO):
+    """Writes beside the target, flushes to disk, renames; reads without running code of the file."""
+
+    def save_checkpoint(self, checkpoint: dict[str, Any], path: Any, storage_options: Any | None = None) -> None:
+        write_atomic(Path(path), lambda stream: torch.save(checkpoint, stream))
+
+    def load_checkpoint(self, path: Any, map_location: Any = None, weights_only: bool | None = True) -> dict[str, Any]:
+        return checkpoints.read(Path(path))
+
+
+class AveragedWeights(WeightAveraging):
+    """Exponential moving average on the training device: one fused update a step and no host sync."""
+
+    def __init__(self, decay: float, device: torch.device) -> None:
+        super().__init__(device=device, use_buffers=False)
+        self.decay = decay
+
+    def on_train_batch_end(
+        self, trainer: pl.Trainer, pl_module: pl.LightningModule, outputs: Any, batch: Any, batch_idx: int
+    ) -> None:
+        step = trainer.global_step
+        if step <= self._latest_update_step:
+            return
+        assert self._average_model is not None
+        # A young average follows quickly, else it would remember the random start for 1/(1 − decay) steps.
+        decay = min(self.decay, (1 + step) / (10 + step))
+        average = [p for p in self._average_model.module.parameters()]
+        with torch.no_grad():
+            torch._foreach_lerp_(average, [p.detach() for p in pl_module.parameters()], 1 - decay)
+        self._latest_update_step = step
+
+    def network_state(self) -> dict[str, Tensor]:
+        """The averaged weights of the network."""
+        assert self._average_model is not None
+        network: torch.nn.Module = self._average_model.module.network  # type: ignore[assignment]
+        return network.state_dict()
+
+
+class Recorder(Callback):
+    """metrics.csv, TensorBoard and the watcher; keeps the best evaluation seen."""
+
+    def __init__(self, folder: Path, config_log_every: int, watcher: Watcher | None) -> None:
+        self.file = MetricsFile(folder / "metrics.csv")
+        self.every, self.watcher = config_log_every, watcher
+        self.best: dict[str, float] = {}
+        self.latest: dict[str, float] = {}
+        self.seconds = 0.0
+        self._started = 0.0
+
+    def state_dict(self) -> dict[str, Any]:
+        return {"best": self.best, "latest": self.latest, "seconds": self.elapsed()}
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        self.best, self.latest = dict(state_dict["best"]), dict(state_dict["latest"])
+        self.seconds = float(state_dict["seconds"])
+
+    def elapsed(self) -> float:
+        """Seconds of training so far, over all parts of a resumed run."""
+        return self.seconds + (time.monotonic() - self._started if self._started else 0.0)
+
+    def on_train_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+        self._started = time.monotonic()
+        if trainer.is_global_zero:
+            self.file.truncate_after(trainer.global_step)
+
+    def on_train_batch_end(
+        self, trainer: pl.Trainer, pl_module: pl.LightningModule, outputs: Any, batch: Any, batch_idx: int
+    ) -> None:
+        step = trainer.global_step
+        if step % self.every and step != trainer.max_steps:
+            return
+        assert isinstance(pl_module, CountingModule)
+        values = pl_module.flush()
+        if not all(torch.isfinite(torch.tensor(list(values.values())))):
+            raise PapmError(f"the loss became {values['loss']} before step {step}; try a smaller lr, or clip=1")
+        values["lr"] = trainer.optimizers[0].param_groups[-1]["lr"]
+        self._write(trainer, step, values)
+        if self.watcher is not None and trainer.is_global_zero:
+            self.watcher.on_step(step, trainer.max_steps, values)
+
+    def on_validation_epoch_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+        assert isinstance(pl_module, CountingModule)
+        score = pl_module.metrics.score().to_dict()
+        pl_module.metrics.reset()
+        values = {k: float(v) for k, v in score.items() if v is not None and k != "n"}
+        step = trainer.global_step
+        self.latest = {"step": step, **values}
+        if not self.best or values["mae"] < self.best["mae"]:
+            self.best = dict(self.latest)
+        self._write(trainer, step, values)
+        if self.watcher is not None and trainer.is_global_zero:
+            self.watcher.on_evaluation(step, values)
+
+    def _write(self, trainer: pl.Trainer, step: int, values: dict[str, float]) -> None:
+        if not trainer.is_global_zero:
+            return
+        self.file.append({"step": step, "seconds": self.elapsed(), **values})
+        for logger in trainer.loggers:
+            logger.log_metrics(values, step=step)
+
+
+class Keeper(Checkpoint):
+    """last.ckpt every so many steps, at the end and on Ctrl-C; best.ckpt whenever the watched images say so."""
+
+    def __init__(
+        self, folder: Path, every: int, spec: ModelSpec, recorder: Recorder, state: Callable[[], dict[str, Tensor]], choose: bool
+    ) -> None:
+        self.folder, self.every, self.spec, self.recorder, self.state, self.choose = folder, every, spec, recorder, state, choose
+        self._saved = -1
+
+    @property
+    def last(self) -> Path:
+        return self.folder / "last.ckpt"
+
+    def save(self, trainer: pl.Trainer) -> None:
+        """Write last.ckpt; when that fails (a full disk) the previous one is kept, and training goes on."""
+        if trainer.global_step == self._saved:
+            return
+        try:
+            trainer.save_checkpoint(self.last)
+            self._saved = trainer.global_step
+        except PapmError as error:
+            log.warning("%s", error)
+
+    def on_save_checkpoint(
+        self, trainer: pl.Trainer, pl_module: pl.LightningModule, checkpoint: dict[str, Any]
+    ) -> None:
+        checkpoint["papm"] = self._spec(trainer.global_step).to_mapping()
+
+    def _spec(self, step: int) -> ModelSpec:
+        return ModelSpec(self.spec.backbone, self.spec.options, self.spec.method, self.spec.config, step)
+
+    def on_train_batch_end(
+        self, trainer: pl.Trainer, pl_module: pl.LightningModule, outputs: Any, batch: Any, batch_idx: int
+    ) -> None:
+        if trainer.global_step % self.every == 0 or trainer.global_step == trainer.max_steps or trainer.should_stop:
+            self.save(trainer)
+
+    def on_validation_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+        if self.choose and trainer.is_global_zero and self.recorder.best.get("step") == trainer.global_step:
+            self.write_best(trainer.global_step)
+
+    def write_best(self, step: int) -> None:
+        """The present (averaged) weights become the run's result."""
+        try:
+            checkpoints.save(self.folder / "best.ckpt", self._spec(step), self.state())
+        except PapmError as error:
+            log.warning("%s", error)
+
+
+class StopOnInterrupt(Callback):
+    """The first Ctrl-C ends the run after the current step, with a checkpoint; the second ends it at once."""
+
+    def __init__(self) -> None:
+        self.interrupted = False
+        self._before: Any = None
+
+    def on_train_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+        if threading.current_thread() is not threading.main_thread():
+            return
+
+        def handle(number: int, frame: Any) -> None:
+            if self.interrupted:
+                raise KeyboardInterrupt
+            self.interrupted = True
+
+        self._before = signal.signal(signal.SIGINT, handle)
+
+    def on_train_batch_end(
+        self, trainer: pl.Trainer, pl_module: pl.LightningModule, outputs: Any, batch: Any, batch_idx: int
+    ) -> None:
+        if self.interrupted:
+            trainer.should_stop = True
+            trainer.limit_val_batches = 0
+
+    def teardown(self, trainer: pl.Trainer, pl_module: pl.LightningModule, stage: str) -> None:
+        if self._before is not None:
+            signal.signal(signal.SIGINT, self._before)
+            self._before = None

@@ -1,0 +1,216 @@
+"""From samples to batches on the device: where decoded images live, and the loader that Lightning iterates."""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import lightning.pytorch as pl
+import numpy as np
+import torch
+from torch.utils.data import DataLoader, IterableDataset, get_worker_info
+
+from papm.config import TrainConfig
+from papm.data.augment import Augment, Plan, plan, render
+from papm.data.base import Dataset
+from papm.data.cache import ImageStore, build_store, decoded_bytes
+from papm.data.splits import Splits
+from papm.points import displace, spacing
+from papm.structures import Batch, PointBatch, Sample
+
+log = logging.getLogger(__name__)
+
+# Decoded training images may take this share of the device's free memory; the rest is for the network.
+DEVICE_SHARE = 0.4
+# ... and this share of the machine's memory when they stay on the host.
+MEMORY_SHARE = 0.5
+
+TrainBatch = tuple[Batch, PointBatch]
+
+
+def training_points(sample: Sample, config: TrainConfig) -> np.ndarray:
+    """Points a network learns from, [n, 3]: x, y inside the image (displaced if asked) and spacing to the neighbours.
+
+    Deterministic in the seed and the sample's name, whatever the order of the images.
+    """
+    xy = sample.points_inside
+    if config.noise > 0:
+        rng = np.random.default_rng([config.seed, 4, *sample.name.encode()])
+        xy, _ = displace(xy, sample.size, config.noise, config.noise_kind, rng, edge=config.noise_edge)
+    alone = sum(sample.size) / 8 / 0.3  # a single point's adaptive bandwidth is then mean(H, W)/4
+    return np.concatenate([xy.numpy(), spacing(xy, alone=alone).numpy()[:, None]], 1).astype(np.float32)
+
+
+class CountingData(pl.LightningDataModule):
+    """Training batches by step number; evaluation images one by one."""
+
+    def __init__(
+        self,
+        splits: Splits,
+        config: TrainConfig,
+        halo: float = 0.0,
+        cache_folder: Path | None = None,
+        on_item: Callable[[], None] | None = None,
+    ) -> None:
+        super().__init__()
+        self.splits, self.config = splits, config
+        self.augment = Augment(
+            crop=config.crop,
+            flip=config.flip,
+            grey=config.grey,
+            scale_min=config.scale_min,
+            scale_max=config.scale_max,
+            margin=config.margin,
+            halo=halo,
+        )
+        self.points = [training_points(s, config) for s in splits.train.samples]
+        self.sizes = [s.size for s in splits.train.samples]
+        self.cache_folder = cache_folder or Path(os.environ.get("PAPM_CACHE", "~/.cache/papm")).expanduser() / "images"
+        self.on_item = on_item
+        self.store: ImageStore | None = None
+        self.eval_images: list[torch.Tensor] | None = None
+        self._render: Callable[[ImageStore, Plan, Augment], TrainBatch] = render
+
+    # -- preparing ---------------------------------------------------------------------------------------------------
+
+    def place(self, device: torch.device) -> str:
+        """Where the training images go: device, memory or disk."""
+        if self.config.cache != "auto":
+            return self.config.cache
+        need = decoded_bytes(self.splits.train.samples)
+        if device.type == "cuda":
+            free, _ = torch.cuda.mem_get_info(device)
+            if need < DEVICE_SHARE * free:
+                return "device"
+        memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_AVPHYS_PAGES")
+        return "memory" if need < MEMORY_SHARE * memory else "disk"
+
+    def load(self, device: torch.device) -> None:
+        """Decode the training images, once."""
+        if self.store is not None:
+            return
+        where = self.place(device)
+        folder = self.cache_folder if where == "disk" else None
+        store = build_store(self.splits.train.samples, folder, self.on_item)
+        self.store = store.to(device) if where == "device" else store
+        log.info("training images live in: %s (%.0f MB)", where, 3 * len(store.pixels) / 1e6)
+
+    def compile_render(self) -> None:
+        """One kernel for cropping, resizing, flipping, greying and normalising the whole batch."""
+        self._render = torch.compile(render, dynamic=False)
+
+    # -- what Lightning asks for -------------------------------------------------------------------------------------
+
+    def train_dataloader(self) -> StepLoader:
+        assert self.trainer is not None
+        return StepLoader(self)
+
+    def transfer_batch_to_device(self, batch: Any, device: torch.device, dataloader_idx: int) -> Any:
+        if not isinstance(batch, Work):
+            return batch
+        if batch.plan is not None:
+            assert self.store is not None
+            return self._render(self.store, batch.plan.to(device), self.augment)
+        assert batch.rendered is not None
+        made, halo = batch.rendered
+        return made.to(device), halo.to(device, non_blocking=True)
+
+    def val_dataloader(self) -> DataLoader[int]:
+        """Indices of the watched images; each process gets its own, none twice."""
+        assert self.trainer is not None
+        count = 0 if self.splits.monitor is None else len(self.splits.monitor)
+        mine = list(range(self.trainer.global_rank, count, self.trainer.world_size))
+        return DataLoader(mine, batch_size=None)  # type: ignore[arg-type]
+
+    def watched(self, index: int, device: torch.device) -> torch.Tensor:
+        """Image `index` of the watched split on the device; kept there after the first time when images live there."""
+        assert self.splits.monitor is not None
+        if self.store is None or not self.store.pixels.is_cuda:
+            return self.splits.monitor[index].image.to(device)
+        if self.eval_images is None:
+            self.eval_images = [s.to(device) for s in decode_all(self.splits.monitor)]
+        return self.eval_images[index]
+
+    def step_plan(self, step: int) -> Plan:
+        """The plan of a step on this process."""
+        assert self.trainer is not None
+        return self.plan(step, self.trainer.global_rank, self.trainer.world_size)
+
+    def plan(self, step: int, rank: int = 0, world: int = 1) -> Plan:
+        """The plan of a step: a pure function of the seed, the step and the rank."""
+        c = self.config
+        return plan(step, self.augment, self.sizes, self.points, seed=c.seed, batch=c.batch, rank=rank, world=world)
+
+
+class Work:
+    """What the loader hands over: a plan to render on the device, or a batch that was rendered on the host.
+
+    A plain class: Lightning walks into dataclasses and tuples at every step and cannot rebuild frozen ones.
+    """
+
+    __slots__ = ("plan", "rendered")
+
+    def __init__(self, plan: Plan | None = None, rendered: TrainBatch | None = None) -> None:
+        self.plan, self.rendered = plan, rendered
+
+
+def decode_all(dataset: Dataset) -> list[torch.Tensor]:
+    """Every image of a dataset, uint8 [3, H, W]."""
+    store = build_store(dataset.samples)
+    return [store.image(k).contiguous() for k in range(len(store))]
+
+
+class _Steps(IterableDataset[Any]):
+    """Batches rendered in loader processes, for images that do not live on the device."""
+
+    def __init__(self, data: CountingData, first: int, rank: int, world: int) -> None:
+        self.data, self.first, self.rank, self.world = data, first, rank, world
+
+    def __iter__(self) -> Iterator[Work]:
+        info = get_worker_info()
+        offset, skip = (info.id, info.num_workers) if info is not None else (0, 1)
+        assert self.data.store is not None
+        for step in range(self.first + offset, self.data.config.steps, skip):
+            torch.set_num_threads(1)
+            made = self.data.plan(step, self.rank, self.world)
+            yield Work(rendered=render(self.data.store, made, self.data.augment))
+
+
+class StepLoader:
+    """The training batches from the trainer's current step to the last; resuming needs no other state.
+
+    Lightning asks a loader for `state_dict` before it believes that it can resume in the middle of an epoch.
+    """
+
+    def __init__(self, data: CountingData) -> None:
+        self.data = data
+
+    def __len__(self) -> int:
+        return self.data.config.steps
+
+    def __iter__(self) -> Iterator[Work]:
+        data, trainer = self.data, self.data.trainer
+        assert trainer is not None and data.store is not None
+        first = trainer.global_step
+        on_device = data.store.pixels.device.type == trainer.strategy.root_device.type
+        if not on_device and data.config.workers:
+            steps = _Steps(data, first, trainer.global_rank, trainer.world_size)
+            loader = DataLoader(steps, batch_size=None, num_workers=data.config.workers, prefetch_factor=4)
+            yield from loader
+            return
+        pin = trainer.strategy.root_device.type == "cuda"
+        for step in range(first, data.config.steps):
+            made = data.step_plan(step)
+            if on_device:
+                yield Work(plan=made.pin_memory() if pin else made)
+            else:
+                yield Work(rendered=render(data.store, made, data.augment))
+
+    def state_dict(self) -> dict[str, Any]:
+        return {}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Nothing to restore: the step says it all."""

@@ -1,0 +1,106 @@
+"""The training step, read top to bottom: pixels → network → loss; sums stay on the device until they are logged."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import lightning.pytorch as pl
+import torch
+from torch import Tensor
+
+from papm.config import TrainConfig
+from papm.engine.data import CountingData, TrainBatch
+from papm.imagenet import normalize
+from papm.losses import CountingLoss, LossContext
+from papm.metrics.torch_counting import CountingMetrics
+from papm.models import Network
+from papm.predict.predictor import counts
+
+
+class CountingModule(pl.LightningModule):
+    """A network and a loss under Lightning."""
+
+    def __init__(self, network: Network, loss: CountingLoss, config: TrainConfig) -> None:
+        super().__init__()
+        self.network, self.loss, self.config = network, loss, config
+        self.metrics = CountingMetrics()
+        self._sums: Tensor | None = None
+        self._names: list[str] = []
+        self._summed = 0
+        self._benchmark = False
+
+    def training_step(self, batch: TrainBatch, batch_idx: int) -> Tensor:
+        made, halo = batch
+        output = self.network(made.images)
+        context = LossContext(mask=made.mask, offsets=made.offsets, sizes=made.sizes, halo=halo, images=made.images)
+        result = self.loss(output, made.points, context=context)
+        with torch.no_grad():
+            terms = {"loss": result.total.detach(), "count_error": self._count_error(output, batch), **result.terms}
+            values = torch.stack([v.detach().float().reshape(()) for v in terms.values()])
+            if self._sums is None or self._names != list(terms):
+                self._names, self._sums, self._summed = list(terms), torch.zeros_like(values), 0
+            self._sums += values
+            self._summed += 1
+        return result.total
+
+    def _count_error(self, output: Any, batch: TrainBatch) -> Tensor:
+        """Mean |Σ density − n| of the crops, the plainest sign of learning."""
+        made, _ = batch
+        if not hasattr(output, "density"):
+            return (counts(output) - made.points.counts).abs().mean()
+        density = output.density
+        if made.mask is not None:
+            s = output.stride
+            density = density * made.mask[:, None, s // 2 :: s, s // 2 :: s][..., : density.shape[-2], : density.shape[-1]]
+        return (density.sum((1, 2, 3)) - made.points.counts).abs().mean()
+
+    def flush(self) -> dict[str, float]:
+        """Means of the terms since the last call: the only place where a step's numbers reach the host."""
+        if self._sums is None or not self._summed:
+            return {}
+        means = (self._sums / self._summed).tolist()
+        self._sums.zero_()
+        self._summed = 0
+        return dict(zip(self._names, means))
+
+    # -- evaluation --------------------------------------------------------------------------------------------------
+
+    def validation_step(self, index: int, batch_idx: int) -> None:
+        data = self.trainer.datamodule  # type: ignore[attr-defined]
+        assert isinstance(data, CountingData) and data.splits.monitor is not None
+        image = data.watched(int(index), self.device)
+        # Not through __call__: a compiled network would be compiled again for every image size.
+        output = self.network.forward(normalize(image)[None])
+        sample = data.splits.monitor[int(index)]
+        truth = torch.tensor([float(sample.count)])
+        self.metrics.update(counts(output), truth.to(self.device, non_blocking=True))
+
+    def on_validation_start(self) -> None:
+        # Every image has its own size: searching the fastest convolution for each costs more than it gives.
+        self._benchmark, torch.backends.cudnn.benchmark = torch.backends.cudnn.benchmark, False
+
+    def on_validation_end(self) -> None:
+        torch.backends.cudnn.benchmark = self._benchmark
+
+    # -- optimisation ------------------------------------------------------------------------------------------------
+
+    def configure_optimizers(self) -> dict[str, Any]:
+        c = self.config
+        groups = self.network.parameter_groups()
+        rates = {"trunk": c.lr if c.trunk_lr is None else c.trunk_lr, "head": c.lr}
+        parameters = [{"params": p, "lr": rates[k]} for k, p in groups.items() if p]
+        # The fused kernel has no host sync; with fp16 Lightning's gradient scaler needs the plain one.
+        fused = self.device.type == "cuda" and c.precision != "16"
+        kind = torch.optim.AdamW if c.optimizer == "adamw" else torch.optim.Adam
+        optimizer = kind(parameters, weight_decay=c.weight_decay, fused=fused)
+        schedule = torch.optim.lr_scheduler.LambdaLR(optimizer, lambda step: rate_factor(step, c))
+        return {"optimizer": optimizer, "lr_scheduler": {"scheduler": schedule, "interval": "step"}}
+
+
+def rate_factor(step: int, config: TrainConfig) -> float:
+    """Linear warm-up, then a cosine to one hundredth (or constant)."""
+    warm = min(1.0, (step + 1) / config.warmup) if config.warmup else 1.0
+    if config.schedule == "constant":
+        return warm
+    return warm * (0.01 + 0.99 * 0.5 * (1 + math.cos(math.pi * min(1.0, step / config.steps))))

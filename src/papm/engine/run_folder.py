@@ -1,0 +1,151 @@
+"""The folder of a training run: what was asked, on what machine, what came out.
+
+    config.yaml  environment.json  metrics.csv  tensorboard/  last.ckpt  best.ckpt  result.json  predictions.csv  report.html
+"""
+
+from __future__ import annotations
+
+import csv
+import platform
+import subprocess
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from papm import config as configuration
+from papm.config import TrainConfig
+from papm.errors import ConfigError
+from papm.files import write_json, write_text
+from papm.version import __version__
+
+MARKS = ("config.yaml", "last.ckpt", "best.ckpt", "metrics.csv")
+
+
+def prepare(folder: Path, config: TrainConfig, resume: bool) -> None:
+    """Create a run folder, or check that a used one may be gone on with."""
+    used = folder.exists() and any((folder / name).exists() for name in MARKS)
+    if used and not resume:
+        raise ConfigError(f"{folder}: this folder holds a run already; go on with --resume, or choose another --out")
+    if folder.exists() and not folder.is_dir():
+        raise ConfigError(f"{folder}: is a file, not a folder")
+    if resume and not used:
+        raise ConfigError(f"{folder}: there is no run to resume here")
+    if resume:
+        check_same(folder, config)
+        return
+    folder.mkdir(parents=True, exist_ok=True)
+    write_text(folder / "config.yaml", configuration.to_yaml(config))
+    write_json(folder / "environment.json", environment())
+
+
+# What may change between the parts of one run without making it another run.
+FREE = {"device", "devices", "workers", "cache", "compile", "log_every", "save_every", "eval_every"}
+
+
+def check_same(folder: Path, config: TrainConfig) -> None:
+    """Refuse to resume with other settings: the result would be neither run."""
+    before = configuration.from_mapping(configuration.load(folder / "config.yaml"))
+    old, new = configuration.to_mapping(before), configuration.to_mapping(config)
+    for key, value in new.items():
+        if key not in FREE and old[key] != value:
+            raise ConfigError(f"{folder}: was started with {key}={old[key]}, not {value}; resume without changing it")
+
+
+def stored_config(folder: Path) -> TrainConfig:
+    """The resolved configuration of a run."""
+    return configuration.from_mapping(configuration.load(folder / "config.yaml"))
+
+
+def revision() -> str:
+    """The git revision of the source tree, with a plus sign when it has uncommitted changes; else the version."""
+    here = Path(__file__).resolve().parent
+    try:
+        top = subprocess.run(["git", "rev-parse", "HEAD"], cwd=here, capture_output=True, text=True, timeout=5)
+        if top.returncode:
+            return __version__
+        dirty = subprocess.run(["git", "status", "--porcelain", "-uno"], cwd=here, capture_output=True, text=True, timeout=5)
+        return top.stdout.strip()[:12] + ("+" if dirty.stdout.strip() else "")
+    except (OSError, subprocess.SubprocessError):
+        return __version__
+
+
+def hardware() -> str:
+    """The machine in words."""
+    if torch.cuda.is_available():
+        return torch.cuda.get_device_name(0)
+    return f"{platform.machine()} CPU, {torch.get_num_threads()} threads"
+
+
+def environment() -> dict[str, Any]:
+    """What a result depends on besides the configuration."""
+    from importlib import metadata
+
+    packages = ("torch", "lightning", "torchmetrics", "numpy", "scipy", "pillow", "triton")
+    versions = {}
+    for name in packages:
+        try:
+            versions[name] = metadata.version(name)
+        except metadata.PackageNotFoundError:
+            continue
+    return {
+        "papm": __version__,
+        "revision": revision(),
+        "python": sys.version.split()[0],
+        "platform": platform.platform(),
+        "hardware": hardware(),
+        "cuda": torch.version.cuda,
+        "packages": versions,
+    }
+
+
+class MetricsFile:
+    """metrics.csv: appended row by row, so that resuming adds to it; columns are fixed by the first row's superset."""
+
+    COLUMNS = ("step", "epoch", "seconds", "loss", "count_error", "lr", "mae", "rmse", "nae", "bias", "terms")
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    def append(self, row: Mapping[str, Any]) -> None:
+        """One row; values outside the columns go to `terms` as key=value."""
+        known = {k: _cell(row[k]) for k in self.COLUMNS if k in row}
+        known["terms"] = " ".join(f"{k}={_cell(v)}" for k, v in row.items() if k not in self.COLUMNS)
+        fresh = not self.path.exists()
+        with self.path.open("a", newline="", encoding="utf-8") as stream:
+            writer = csv.DictWriter(stream, self.COLUMNS)
+            if fresh:
+                writer.writeheader()
+            writer.writerow(known)
+
+    def truncate_after(self, step: int) -> None:
+        """Forget rows beyond a step: what a killed run wrote after its last checkpoint will be written again."""
+        if not self.path.exists():
+            return
+        rows = [r for r in read_metrics(self.path) if r["step"] <= step]
+        self.path.unlink()
+        for r in rows:
+            terms = r.pop("terms", {})
+            self.append({**{k: v for k, v in r.items() if v is not None}, **terms})
+
+
+def _cell(value: Any) -> str:
+    return f"{value:.6g}" if isinstance(value, float) else str(value)
+
+
+def read_metrics(path: Path) -> list[dict[str, Any]]:
+    """metrics.csv as rows of numbers; `terms` is a dictionary."""
+    rows: list[dict[str, Any]] = []
+    if not path.exists():
+        return rows
+    with path.open(newline="", encoding="utf-8") as stream:
+        for raw in csv.DictReader(stream):
+            row: dict[str, Any] = {k: float(v) for k, v in raw.items() if k != "terms" and v}
+            pairs = (t.partition("=") for t in (raw.get("terms") or "").split())
+            row["terms"] = {k: float(v) for k, _, v in pairs}
+            if "step" in row:
+                row["step"] = int(row["step"])
+                rows.append(row)
+    return rows

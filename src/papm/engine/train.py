@@ -1,0 +1,237 @@
+"""A training run from configuration to result: data, network, loss, Lightning, final figure."""
+
+from __future__ import annotations
+
+import dataclasses
+import logging
+import time
+import warnings
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import lightning.pytorch as pl
+import torch
+from lightning.pytorch.loggers import TensorBoardLogger
+
+from papm import checkpoint, config as configuration, data, losses, methods, models
+from papm.checkpoint import ModelSpec
+from papm.config import TrainConfig
+from papm.data.splits import Splits, choose
+from papm.engine.callbacks import AtomicCheckpointIO, AveragedWeights, Keeper, Recorder, StopOnInterrupt, Watcher
+from papm.engine.data import CountingData
+from papm.engine.evaluate import Evaluation, evaluate, write_evaluation
+from papm.engine.module import CountingModule
+from papm.engine.run_folder import hardware, prepare, revision
+from papm.errors import ConfigError
+from papm.files import write_json
+from papm.losses.regions import RegionLoss
+from papm.models import Network
+from papm.predict.predictor import pick_device
+
+log = logging.getLogger(__name__)
+
+
+# Compiling takes most of a minute and saves about a quarter of a step of 5 to 15 ms (docs/results.md).
+COMPILE_PAYS = 5000
+# Fused kernels, launched as one CUDA graph for the forward pass and one for the backward pass.
+COMPILE_MODE = "reduce-overhead"
+
+
+@dataclass(frozen=True)
+class RunResult:
+    """What a run ended with; `result` is the JSON object of DESIGN's contract, None when it was interrupted."""
+
+    folder: Path
+    step: int
+    interrupted: bool
+    result: dict[str, Any] | None
+
+
+def resolve(method: str, backbone: str, given: dict[str, Any]) -> TrainConfig:
+    """Defaults, then the recipe of the method and backbone, then what the user set."""
+    models.info(backbone)
+    recipe = methods.recipe(method, backbone)
+    config = configuration.from_mapping({**recipe, "method": method, "backbone": backbone, **given})
+    known = models.info(backbone).options
+    for key in config.network:
+        if key not in known:
+            raise configuration.unknown(f"option of network '{backbone}'", key, known)
+    loss_options = losses.options(methods.method(method).loss)
+    for key in config.loss:
+        if key not in loss_options:
+            raise configuration.unknown(f"option of loss '{methods.method(method).loss}'", key, loss_options)
+    return config
+
+
+def build_network(config: TrainConfig) -> Network:
+    """The network of a configuration, with trunk weights or a whole checkpoint to start from."""
+    torch.manual_seed(config.seed)
+    network = models.create(config.backbone, config.weights, **config.network)
+    if config.init is not None:
+        file = checkpoint.resolve(Path(config.init).expanduser())
+        spec, state = checkpoint.load(file)
+        if spec.backbone != config.backbone:
+            raise ConfigError(f"{file}: is a '{spec.backbone}', the run trains a '{config.backbone}'")
+        checkpoint.assign(network, state, str(file))
+    return network
+
+
+def build_loss(config: TrainConfig, stride: int) -> losses.CountingLoss:
+    """The loss of a configuration, on blocks when a region is set."""
+    loss = losses.create(methods.method(config.method).loss, stride=stride, **config.loss)
+    return RegionLoss(loss, config.region, config.margin) if config.region else loss
+
+
+def train(
+    config: TrainConfig,
+    folder: Path,
+    *,
+    resume: bool = False,
+    watcher: Watcher | None = None,
+    on_image: Callable[[], None] | None = None,
+    splits: Splits | None = None,
+) -> RunResult:
+    """Train, evaluate, write the run folder; everything wrong with the request is found before anything is written."""
+    started = time.monotonic()
+    if splits is None:
+        splits = choose(data.open_spec(config.data, **config.options), config.select, config.val_fraction, config.seed)
+    device = pick_device(config.device)
+    network = build_network(config)
+    loss = build_loss(config, network.stride)
+    prepare(folder, config, resume)
+
+    module = CountingModule(network, loss, config)
+    counting = CountingData(splits, config, loss.halo, on_item=on_image)
+    counting.load(device)
+    if device.type == "cuda":
+        torch.set_float32_matmul_precision("high")
+        network.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+        if config.compile == "yes" or (config.compile == "auto" and config.steps >= COMPILE_PAYS):
+            network.compile(mode=COMPILE_MODE, dynamic=False)
+            counting.compile_render()
+
+    spec = ModelSpec(config.backbone, dict(config.network), config.method, configuration.to_mapping(config))
+    recorder = Recorder(folder, config.log_every, watcher)
+    average = AveragedWeights(config.ema, device) if config.ema else None
+    state = average.network_state if average is not None else network.state_dict
+    keeper = Keeper(folder, config.save_every, spec, recorder, state, choose=config.select != "last")
+    stop = StopOnInterrupt()
+    callbacks = [c for c in (average, recorder, stop, keeper) if c is not None]
+    trainer = make_trainer(config, folder, device, callbacks, watch=splits.monitor is not None)
+
+    last = folder / "last.ckpt"
+    with warnings.catch_warnings():
+        # Said at every run, true of every run here: loaders are not processes, steps are one long epoch.
+        warnings.filterwarnings("ignore", message=".*does not have many workers.*")
+        warnings.filterwarnings("ignore", message=".*LeafSpec.*")
+        warnings.filterwarnings("ignore", message=".*lr_scheduler.step.*")
+        trainer.fit(module, datamodule=counting, ckpt_path=last if resume and last.exists() else None, weights_only=True)
+    if stop.interrupted and trainer.global_step < config.steps:
+        return RunResult(folder, trainer.global_step, True, None)
+    if not trainer.is_global_zero:
+        return RunResult(folder, trainer.global_step, False, None)
+    if config.select == "last" or splits.monitor is None:
+        keeper.write_best(trainer.global_step)
+    result = finish(config, folder, splits, recorder, device, time.monotonic() - started)
+    return RunResult(folder, trainer.global_step, False, result)
+
+
+def make_trainer(
+    config: TrainConfig, folder: Path, device: torch.device, callbacks: list[Any], watch: bool
+) -> pl.Trainer:
+    """Lightning, kept out of the way: one long epoch, nothing logged or drawn by it at each step."""
+    for name in ("lightning.pytorch", "lightning.fabric", "lightning.pytorch.utilities.rank_zero"):
+        logging.getLogger(name).setLevel(logging.WARNING)
+    return pl.Trainer(
+        accelerator="gpu" if device.type == "cuda" else "cpu",
+        devices=config.devices,
+        strategy="auto" if config.devices == 1 else "ddp",
+        precision={"32": "32-true", "bf16": "bf16-mixed", "16": "16-mixed"}[precision_of(config, device)],  # type: ignore[arg-type]
+        max_steps=config.steps,
+        max_epochs=-1,
+        val_check_interval=config.eval_every or max(1, config.steps // 20),
+        check_val_every_n_epoch=None,
+        limit_val_batches=1.0 if watch else 0,
+        num_sanity_val_steps=0,
+        benchmark=device.type == "cuda",
+        gradient_clip_val=config.clip or None,
+        callbacks=callbacks,
+        plugins=[AtomicCheckpointIO()],
+        logger=TensorBoardLogger(str(folder), name="", version="tensorboard"),
+        default_root_dir=str(folder),
+        enable_progress_bar=False,
+        enable_model_summary=False,
+        enable_checkpointing=True,
+        use_distributed_sampler=False,
+    )
+
+
+def precision_of(config: TrainConfig, device: torch.device) -> str:
+    """`auto` is bf16 on a GPU that has it, else full precision."""
+    if config.precision != "auto":
+        return config.precision
+    return "bf16" if device.type == "cuda" and torch.cuda.is_bf16_supported() else "32"
+
+
+def finish(
+    config: TrainConfig, folder: Path, splits: Splits, recorder: Recorder, device: torch.device, seconds: float
+) -> dict[str, Any]:
+    """Evaluate the chosen weights on the test images and write result.json and predictions.csv."""
+    spec, state = checkpoint.load(folder / "best.ckpt")
+    network = checkpoint.build(spec, state).to(device)
+    result: dict[str, Any] = {
+        "dataset": splits.train.name,
+        "backbone": config.backbone,
+        "method": config.method,
+        "noise": config.noise,
+        "noise_kind": config.noise_kind,
+        "seed": config.seed,
+        "steps": config.steps,
+        "options": {"loss": dict(config.loss), "network": dict(config.network), "crop": config.crop, "batch": config.batch},
+        "select": config.select,
+        "selected_step": spec.step,
+        "mae": None,
+        "rmse": None,
+        "mae_last": None,
+        "mae_best_on_test": None,
+        "mae_in_image": None,
+        "weights_sha256": getattr(network, "weights_sha256", None),
+    }
+    test = splits.test or splits.monitor
+    if test is not None:
+        found = evaluate(network, test, precision=precision_of(config, device))
+        write_evaluation(folder / "predictions.csv", found)
+        result |= scores(found)
+        result["split"] = test.split
+        last_state = checkpoint.load(folder / "last.ckpt")
+        if last_state[0].step == spec.step:
+            result["mae_last"] = result["mae"]
+        else:
+            checkpoint.assign(network, last_state[1], "last.ckpt")
+            result["mae_last"] = evaluate(network, test, precision=precision_of(config, device)).score.mae
+        if splits.monitor is splits.test and recorder.best:
+            result["mae_best_on_test"] = min(recorder.best["mae"], result["mae_last"])
+    result |= {"seconds": round(seconds, 1), "hardware": hardware(), "revision": revision()}
+    write_json(folder / "result.json", result)
+    return result
+
+
+def scores(found: Evaluation) -> dict[str, Any]:
+    """The figures of an evaluation as plain values."""
+    score = found.score.to_dict()
+    return {
+        "mae": score["mae"],
+        "rmse": score["rmse"],
+        "nae": score["nae"],
+        "bias": score["bias"],
+        "images": score["n"],
+        "mae_in_image": found.score_in_image.mae,
+        "intervals": {k: list(v) for k, v in found.intervals().items() if all(x == x for x in v)},
+    }
+
+
+def replace(config: TrainConfig, **changes: Any) -> TrainConfig:
+    """A configuration with some keys changed."""
+    return dataclasses.replace(config, **changes)

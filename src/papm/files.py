@@ -1,0 +1,43 @@
+"""Writing files so that a reader sees the old one or the new one, never half of one."""
+
+from __future__ import annotations
+
+import json
+import os
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import IO, Any
+
+from papm.errors import PapmError
+
+
+def write_atomic(path: Path, write: Callable[[IO[bytes]], object]) -> None:
+    """Write beside the target, flush to disk, rename. On any failure the previous file stays and the draft is removed."""
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        handle, name = tempfile.mkstemp(prefix=f".{path.name}.", suffix=".tmp", dir=path.parent)
+    except OSError as error:
+        raise PapmError(f"{path}: cannot be written ({error.strerror})") from None
+    draft = Path(name)
+    try:
+        with os.fdopen(handle, "wb") as stream:
+            write(stream)
+            stream.flush()
+            os.fsync(stream.fileno())
+        draft.chmod(0o644)
+        draft.replace(path)
+    except OSError as error:
+        raise PapmError(f"{path}: cannot be written ({error.strerror}); what was there before is kept") from None
+    finally:
+        draft.unlink(missing_ok=True)
+
+
+def write_text(path: Path, text: str) -> None:
+    """A whole text file, atomically."""
+    write_atomic(path, lambda stream: stream.write(text.encode("utf-8")))
+
+
+def write_json(path: Path, value: Any) -> None:
+    """A JSON file, atomically; NaN and infinity are refused rather than written as what no other reader accepts."""
+    write_text(path, json.dumps(value, indent=2, ensure_ascii=False, allow_nan=False) + "\n")

@@ -1,0 +1,237 @@
+"""Reading image files: any common format becomes uint8 [3, H, W], RGB, upright.
+
+Rules for what is not plain 8-bit RGB
+- EXIF rotation is applied, in `image_size` too.
+- Alpha (also a transparent palette colour) is composited on black: transparent areas of orthomosaics are "nothing there".
+- 16-bit grey is scaled by 255/65535, other integer depths a TIFF declares (12 bit, ...) by 255/(2^bits - 1).
+- 32-bit integers and floats have no fixed range: 0…255 is kept (floats within 0…1 are taken as fractions of white),
+  anything wider is stretched from its minimum to its maximum; NaN becomes black.
+- Of several frames the first is read.
+
+Input is bounded: an image of more than `max_pixels()` pixels is refused from its header, before anything is decoded.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, BinaryIO
+
+import numpy as np
+import torch
+from PIL import Image, UnidentifiedImageError
+from torch import Tensor
+
+from papm.errors import ConfigError, DataError
+
+IMAGE_SUFFIXES = frozenset({".jpg", ".jpeg", ".png", ".bmp", ".tif", ".tiff", ".webp"})
+MAX_PIXELS = 500_000_000  # 1.5 GB decoded; PAPM_MAX_PIXELS in the environment overrides it
+
+_FORMATS = ("JPEG", "PNG", "BMP", "TIFF", "WEBP")  # nothing else of Pillow's decoders is reachable from a file
+_ORIENTATION = 274  # EXIF tag
+_BITS_PER_SAMPLE = 258  # TIFF tag
+_ALPHA_MODES = ("RGBA", "RGBa", "LA", "La", "PA")
+
+
+def max_pixels() -> int:
+    """The largest image that is read, in pixels: PAPM_MAX_PIXELS, or MAX_PIXELS."""
+    text = os.environ.get("PAPM_MAX_PIXELS", "").strip()
+    if not text:
+        return MAX_PIXELS
+    if not text.isascii() or not text.isdigit() or int(text) < 1:
+        raise ConfigError(f"PAPM_MAX_PIXELS is '{text}'; write a whole number of pixels, such as {MAX_PIXELS}")
+    return int(text)
+
+
+def read_image(path: str | Path) -> Tensor:
+    """Pixels of an image file: uint8 [3, H, W], RGB, upright. A file that cannot be decoded raises DataError."""
+    path = Path(path)
+    with _open_file(path) as stream:
+        return decode_image(stream, str(path))
+
+
+def decode_image(stream: BinaryIO, name: str = "image") -> Tensor:
+    """The same from an open binary stream (an upload, a member of an archive); `name` is used in messages."""
+    with _opened(stream, name) as im:
+        return torch.from_numpy(_to_rgb(im)).permute(2, 0, 1).contiguous()
+
+
+def image_size(path: str | Path) -> tuple[int, int]:
+    """(H, W) of the upright image, from the header alone."""
+    path = Path(path)
+    with _open_file(path) as stream, _opened(stream, str(path)) as im:
+        width, height = im.size
+        # Pillow already reports the upright size of a TIFF, and only of a TIFF.
+        if im.format != "TIFF" and _orientation(im) >= 5:
+            width, height = height, width
+        return height, width
+
+
+def find_images(folder: str | Path, recursive: bool = False) -> list[Path]:
+    """Image files of a folder in natural order (IMG_2 before IMG_10); hidden files, such as macOS's `._x.jpg`, are not.
+
+    >>> find_images(Path(__file__).parent)
+    []
+    """
+    folder = Path(folder)
+    try:
+        items = [p for p in (folder.rglob("*") if recursive else folder.iterdir()) if is_image_name(p.name)]
+        items = [p for p in items if p.is_file() or p.is_symlink()]  # a broken link is a missing image, not no image
+    except OSError as e:
+        raise DataError(f"{folder}: cannot list this folder ({e.strerror or e})") from e
+    return sorted(items, key=lambda p: natural_key(p.relative_to(folder).as_posix()))
+
+
+def is_image_name(name: str) -> bool:
+    """Whether a file of that name should be an image.
+
+    >>> is_image_name("IMG_1.JPG"), is_image_name("._IMG_1.jpg"), is_image_name("IMG_1.txt")
+    (True, False, False)
+    """
+    return not name.startswith(".") and Path(name).suffix.lower() in IMAGE_SUFFIXES
+
+
+def natural_key(text: str) -> tuple[list[tuple[int, int, str]], str]:
+    """Sort key that orders runs of digits by value.
+
+    >>> sorted(["b10", "b9", "a2"], key=natural_key)
+    ['a2', 'b9', 'b10']
+    """
+    parts = [p for p in re.split(r"([0-9]+)", text) if p]
+    return [(0, int(p), "") if p[0] in "0123456789" else (1, 0, p.casefold()) for p in parts], text
+
+
+# --- below: how it is done ---------------------------------------------------------------------------------------------
+
+_lock = threading.Lock()
+_users = 0
+_saved_limit: int | None = None
+
+
+@contextmanager
+def _own_limit() -> Iterator[None]:
+    """Switch off Pillow's global pixel limit (a warning at 89 MP, an error at 178 MP) while one of our reads runs.
+
+    Counted, so that reads in several threads neither wait for each other nor restore it too early.
+    """
+    global _users, _saved_limit
+    with _lock:
+        if _users == 0:
+            _saved_limit, Image.MAX_IMAGE_PIXELS = Image.MAX_IMAGE_PIXELS, None
+        _users += 1
+    try:
+        yield
+    finally:
+        with _lock:
+            _users -= 1
+            if _users == 0:
+                Image.MAX_IMAGE_PIXELS = _saved_limit
+
+
+def _open_file(path: Path) -> BinaryIO:
+    try:
+        stream = path.open("rb")
+    except FileNotFoundError as e:
+        raise DataError(f"{path}: no such image file") from e
+    except (OSError, ValueError) as e:  # ValueError: a NUL in the name
+        raise DataError(f"{path}: cannot open this image ({getattr(e, 'strerror', None) or e})") from e
+    return stream
+
+
+@contextmanager
+def _opened(stream: BinaryIO, name: str) -> Iterator[Image.Image]:
+    """The image behind a stream, its size checked; whatever a decoder raises inside becomes a DataError."""
+    limit = max_pixels()
+    with _own_limit():
+        try:
+            with Image.open(stream, formats=_FORMATS) as im:
+                pixels = im.width * im.height
+                if pixels > limit:
+                    raise DataError(
+                        f"{name}: {im.width}×{im.height} is {pixels / 1e6:.0f} megapixels, more than the limit of"
+                        f" {limit / 1e6:g}; raise it with the environment variable PAPM_MAX_PIXELS if the file is trusted"
+                    )
+                yield im
+        except DataError:
+            raise
+        except UnidentifiedImageError as e:
+            raise DataError(f"{name}: {_what_it_is(stream)}") from e
+        except Exception as e:  # decoders raise OSError, SyntaxError, struct.error, KeyError, … on damaged files
+            raise DataError(f"{name}: damaged or truncated image ({_first_line(e)})") from e
+
+
+def _what_it_is(stream: BinaryIO) -> str:
+    stream.seek(0)
+    if not stream.read(1):
+        return "the file is empty (0 bytes), not an image"
+    return "not a readable image (JPEG, PNG, BMP, TIFF and WebP are)"
+
+
+def _first_line(e: Exception) -> str:
+    return (str(e).strip().splitlines() or [type(e).__name__])[0]
+
+
+def _orientation(im: Image.Image) -> int:
+    try:
+        value = im.getexif().get(_ORIENTATION, 1)
+    except Exception:  # damaged EXIF is no reason to refuse the pixels
+        return 1
+    return value if isinstance(value, int) and 1 <= value <= 8 else 1
+
+
+_TRANSPOSE = {
+    2: Image.Transpose.FLIP_LEFT_RIGHT,
+    3: Image.Transpose.ROTATE_180,
+    4: Image.Transpose.FLIP_TOP_BOTTOM,
+    5: Image.Transpose.TRANSPOSE,
+    6: Image.Transpose.ROTATE_270,
+    7: Image.Transpose.TRANSVERSE,
+    8: Image.Transpose.ROTATE_90,
+}
+
+
+def _to_rgb(im: Image.Image) -> np.ndarray[Any, np.dtype[np.uint8]]:
+    """Decode: uint8 [H, W, 3]."""
+    is_tiff = im.format == "TIFF"
+    full_scale = _full_scale(im)
+    turn = None if is_tiff else _TRANSPOSE.get(_orientation(im))
+    im.load()  # a TIFF is turned upright by Pillow here
+    out: Image.Image = im if turn is None else im.transpose(turn)
+    if out.mode in ("I", "F") or out.mode.startswith("I;16"):
+        grey = _grey8(np.asarray(out), full_scale)
+        return np.repeat(grey[:, :, None], 3, axis=2)
+    if out.mode in _ALPHA_MODES or "transparency" in out.info:
+        rgba = out.convert("RGBA")
+        black = Image.new("RGBA", rgba.size, (0, 0, 0, 255))
+        out = Image.alpha_composite(black, rgba)
+    return np.array(out.convert("RGB"))
+
+
+def _full_scale(im: Image.Image) -> int | None:
+    """The value of white in an integer image of more than 8 bits, or None when the format does not say."""
+    if im.mode.startswith("I;16"):
+        bits = im.tag_v2.get(_BITS_PER_SAMPLE, (16,)) if hasattr(im, "tag_v2") else (16,)
+        return int((1 << int(bits[0])) - 1)
+    if im.mode == "I" and im.format == "PNG":  # 16-bit grey in some releases of Pillow
+        return 65535
+    return None
+
+
+def _grey8(a: np.ndarray[Any, Any], full_scale: int | None) -> np.ndarray[Any, np.dtype[np.uint8]]:
+    v: np.ndarray[Any, Any] = a.astype(np.float32 if a.dtype.itemsize <= 2 else np.float64)
+    if full_scale is not None:
+        v = v * (255.0 / full_scale)
+    else:
+        good = np.isfinite(v)
+        lo, hi = (float(v[good].min()), float(v[good].max())) if good.any() else (0.0, 0.0)
+        v = np.nan_to_num(v, nan=0.0 if lo >= 0 else lo, posinf=hi, neginf=lo)
+        if lo >= 0 and hi <= 1 and a.dtype.kind == "f":
+            v = v * 255.0
+        elif lo < 0 or hi > 255:
+            v = (v - lo) * (255.0 / (hi - lo) if hi > lo else 0.0)
+    out: np.ndarray[Any, np.dtype[np.uint8]] = np.clip(np.rint(v), 0, 255).astype(np.uint8)
+    return out

@@ -1,0 +1,87 @@
+"""Any loss on blocks of a crop: a large crop for context, the loss on blocks of it for fine supervision.
+
+A count term over a whole crop is one number, which a network with few images can memorise; over blocks it is many.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import torch
+from torch import Tensor, nn
+
+from papm.errors import ConfigError
+from papm.losses.base import CountingLoss, LossContext
+from papm.structures import LossOutput, PointBatch
+
+
+def split_map(maps: Tensor, block: int) -> Tensor:
+    """[B, C, h, w] → [B·k, C, block, block], blocks row by row; the map is padded with zeros to whole blocks."""
+    b, c, h, w = maps.shape
+    rows, columns = -(-h // block), -(-w // block)
+    maps = nn.functional.pad(maps, (0, columns * block - w, 0, rows * block - h))
+    maps = maps.view(b, c, rows, block, columns, block).permute(0, 2, 4, 1, 3, 5)
+    return maps.reshape(b * rows * columns, c, block, block)
+
+
+def split_points(points: PointBatch, corners: Tensor, side: int, halo: float = 0.0) -> PointBatch:
+    """Points of B crops → points of B·k blocks with those (x, y) corners [k, 2], in each block's coordinates."""
+    xy = points.xy[:, None] - corners[None, :, None]  # [B, k, N, 2]
+    inside = ((xy >= -halo) & (xy < side + halo)).all(-1) & points.valid[:, None]
+    # Those of a block first, so that padding is at the end as everywhere else.
+    order = (~inside).to(torch.uint8).argsort(dim=-1, stable=True)
+    xy = xy.gather(2, order[..., None].expand(-1, -1, -1, 2)).flatten(0, 1)
+    valid = inside.gather(2, order).flatten(0, 1)
+    pick = order.flatten(0, 1)
+    count = len(corners)
+
+    def follow(values: Tensor | None) -> Tensor | None:
+        return None if values is None else values.repeat_interleave(count, 0).gather(1, pick)
+
+    return PointBatch(torch.where(valid[..., None], xy, 0.0), valid, follow(points.extents), follow(points.labels))
+
+
+class RegionLoss(CountingLoss):
+    """`loss` on square blocks of `region` input pixels, inside a margin; its terms are means over blocks × blocks a crop.
+
+    Multiplying by the number of blocks keeps the size of the gradient that each cell gets from per-cell terms.
+    """
+
+    def __init__(self, loss: CountingLoss, region: int, margin: int = 0) -> None:
+        super().__init__(loss.stride)
+        if region % loss.stride or margin % loss.stride:
+            raise ConfigError(f"region={region} and margin={margin} must be multiples of the map's stride {loss.stride}")
+        self.loss, self.region, self.margin = loss, region, margin
+        self.halo = loss.halo
+
+    def compute(self, density: Tensor, points: PointBatch, context: LossContext | None) -> LossOutput:
+        m = self.margin // self.stride
+        inner = density[..., m : density.shape[-2] - m, m : density.shape[-1] - m]
+        block = self.region // self.stride
+        rows, columns = -(-inner.shape[-2] // block), -(-inner.shape[-1] // block)
+        y, x = torch.meshgrid(torch.arange(rows), torch.arange(columns), indexing="ij")
+        corners = torch.stack([x, y], -1).reshape(-1, 2).to(density.device, density.dtype) * self.region + self.margin
+        made = self.loss(
+            split_map(inner, block),
+            split_points(points, corners, self.region),
+            context=None if context is None else self._context(context, corners),
+        )
+        k = len(corners)
+        return replace(made, total=made.total * k, weights={n: v * k for n, v in made.weights.items()})
+
+    def _context(self, context: LossContext, corners: Tensor) -> LossContext:
+        k = len(corners)
+        mask = context.mask
+        if mask is not None:
+            m = self.margin
+            inner = mask[:, None, m : mask.shape[1] - m, m : mask.shape[2] - m].float()
+            mask = split_map(inner, self.region)[:, 0] > 0
+        offsets = context.offsets
+        if offsets is not None:
+            offsets = (offsets[:, None] + corners[None]).flatten(0, 1)
+        return LossContext(
+            mask=mask,
+            offsets=offsets,
+            sizes=None if context.sizes is None else context.sizes.repeat_interleave(k, 0),
+            halo=None if context.halo is None else split_points(context.halo, corners, self.region, self.halo),
+        )

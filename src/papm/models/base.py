@@ -1,0 +1,233 @@
+"""The registry of networks, and what every network shares: any input size, a stride, classes, parameter groups.
+
+A network takes ImageNet-normalised RGB images [B, 3, H, W] of any size from 1×1 and returns a map of
+ceil(H/stride) × ceil(W/stride) cells. Where the layers need a multiple of some size, the image is padded inside the
+network, on the right and at the bottom, with zeros (the mean colour of a normalised image, and what every convolution
+pads with), and the cells beyond the image are cut off again: padding is never counted.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Literal
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from papm import imagenet
+from papm.errors import ConfigError, DataError, unknown
+from papm.structures import DensityOutput
+
+Kind = Literal["density", "points"]
+Progress = Callable[[int, int | None], None]  # (bytes done, bytes in all when known)
+
+# torch.compiler.is_exporting is new in 2.7; before, is_compiling is true while exporting too.
+_is_exporting: Callable[[], bool] = getattr(torch.compiler, "is_exporting", torch.compiler.is_compiling)
+
+
+@dataclass(frozen=True)
+class NetworkInfo:
+    """What is known about a registered network without building it."""
+
+    name: str
+    kind: Kind
+    stride: int  # default; `options` says whether it can be chosen
+    summary: str
+    trunk: str | None = None  # "vgg16", "vgg19", "vgg16-bn", or None when all of it starts from random weights
+    mean: tuple[float, float, float] = imagenet.MEAN
+    std: tuple[float, float, float] = imagenet.STD
+    url: str | None = None  # of the published weights of the trunk
+    sha256: str | None = None  # of that file; published as its first hexadecimal digits
+    licence: str | None = None  # of those weights
+    options: Mapping[str, Any] = field(default_factory=dict)  # option of `create` -> default
+
+
+class Network(nn.Module):
+    """A network with a stride, a number of classes and parameters in two groups.
+
+    `multiple` is what the layers need both sides to be a multiple of; away from borders, shifting the image by
+    `multiple` pixels shifts the output by multiple/stride cells. `reach` says how far beyond its own cell, in pixels, an
+    output sees: tiles that overlap by that much (and start at multiples) give the cells of the whole image; None means
+    that every output sees the whole image. A pretrained trunk, where there is one, is `features`.
+    """
+
+    stride: int
+    num_classes: int
+    multiple: int
+    reach: int | None = None
+    weights_sha256: str | None = None  # of the file the trunk started from
+
+    @property
+    def trunk(self) -> nn.Module | None:
+        """The part that starts from published weights, or None."""
+        features = self._modules.get("features")
+        return features if isinstance(features, nn.Module) else None
+
+    def parameter_groups(self) -> dict[str, list[nn.Parameter]]:
+        """Every parameter once, as "trunk" (starts from published weights; may be empty) and "head" (all the rest)."""
+        trunk = [] if self.trunk is None else list(self.trunk.parameters())
+        seen = {id(p) for p in trunk}
+        return {"trunk": trunk, "head": [p for p in self.parameters() if id(p) not in seen]}
+
+
+class DensityNetwork(Network):
+    """A network whose output is a density map: subclasses write `density`, this class makes any image size fit."""
+
+    def density(self, images: Tensor) -> Tensor:
+        """Images [B, 3, H, W], sides multiples of `multiple` → non-negative map [B, C, H/stride, W/stride]."""
+        raise NotImplementedError
+
+    def forward(self, images: Tensor) -> DensityOutput:
+        """Images [B, 3, H, W] → density [B, C, ceil(H/stride), ceil(W/stride)], float32 or better.
+
+        Half precision (autocast or half weights) ends here: sums of cells, i.e. counts, need float32.
+        """
+        check_images(images)
+        height, width = images.shape[-2:]
+        density = crop_to_image(self.density(pad_to_multiple(images, self.multiple)), height, width, self.stride)
+        if density.dtype in (torch.float16, torch.bfloat16):
+            density = density.float()
+        return DensityOutput(density, self.stride, {})
+
+
+def check_images(images: Tensor) -> None:
+    """Refuse what is not a float batch of RGB images."""
+    if images.ndim != 4 or images.shape[1] != 3:
+        raise DataError(f"a network takes images of shape [B, 3, H, W], not {list(images.shape)}")
+    if not images.is_floating_point():
+        raise DataError(f"a network takes normalised floating-point images, not {images.dtype}; divide by 255 first")
+
+
+def pad_to_multiple(images: Tensor, multiple: int) -> Tensor:
+    """Zeros (the mean colour) on the right and at the bottom until both sides are multiples of `multiple`.
+
+    >>> pad_to_multiple(torch.ones(1, 3, 17, 32), 16).shape
+    torch.Size([1, 3, 32, 32])
+    """
+    height, width = images.shape[-2:]
+    bottom = (height + multiple - 1) // multiple * multiple - height
+    right = (width + multiple - 1) // multiple * multiple - width
+    # An exported program must hold the padding even if the example image needs none; elsewhere a copy is saved.
+    if _is_exporting() or bottom or right:
+        return F.pad(images, (0, right, 0, bottom))
+    return images
+
+
+def crop_to_image(maps: Tensor, height: int, width: int, stride: int) -> Tensor:
+    """The first ceil(height/stride) × ceil(width/stride) cells: those that see at least one real pixel."""
+    rows, columns = (height + stride - 1) // stride, (width + stride - 1) // stride
+    if _is_exporting():
+        # torch.export cannot prove that a slice rows ≤ maps.shape[-2] fits for every size, and refuses; a gather needs
+        # no such proof.
+        down = torch.arange(rows, device=maps.device)
+        across = torch.arange(columns, device=maps.device)
+        return maps.index_select(-2, down).index_select(-1, across)
+    return maps[..., :rows, :columns]
+
+
+def require(option: str, value: object, allowed: Iterable[object]) -> None:
+    """Refuse a value that an option does not take.
+
+    >>> require("stride", 3, (2, 4, 8))
+    Traceback (most recent call last):
+    papm.errors.ConfigError: stride must be one of 2, 4, 8, not 3
+    """
+    choices = list(allowed)
+    if isinstance(value, bool) or value not in choices:
+        shown = repr(value) if isinstance(value, str) else str(value)
+        raise ConfigError(f"{option} must be one of {', '.join(map(str, choices))}, not {shown}")
+
+
+def require_count(option: str, value: object) -> None:
+    """Refuse what is not a whole number of at least one."""
+    if isinstance(value, bool) or not isinstance(value, int) or value < 1:
+        raise ConfigError(f"{option} must be a whole number of at least 1, not {value!r}")
+
+
+Factory = Callable[..., Network]
+_REGISTRY: dict[str, tuple[Factory, NetworkInfo]] = {}
+
+
+def register(
+    name: str, *, kind: Kind, stride: int, summary: str, trunk: str | None = None
+) -> Callable[[Factory], Factory]:
+    """Decorator: make a factory function known as `name`; its keyword arguments are the options of the network."""
+
+    def add(factory: Factory) -> Factory:
+        from papm.models.weights import PUBLISHED  # here: weights builds on vgg, vgg on this file
+
+        options = {key: p.default for key, p in inspect.signature(factory).parameters.items()}
+        published = PUBLISHED[trunk] if trunk else None
+        _REGISTRY[name] = (
+            factory,
+            NetworkInfo(
+                name=name,
+                kind=kind,
+                stride=stride,
+                summary=summary,
+                trunk=trunk,
+                url=published.url if published else None,
+                sha256=published.sha256 if published else None,
+                licence=published.licence if published else None,
+                options={**options, "rebalance": None} if trunk else options,
+            ),
+        )
+        return factory
+
+    return add
+
+
+def names() -> list[str]:
+    """Names of all networks, sorted."""
+    return sorted(_REGISTRY)
+
+
+def info(name: str) -> NetworkInfo:
+    """What is known about a network without building it."""
+    if name not in _REGISTRY:
+        raise unknown("network", name, _REGISTRY)
+    return _REGISTRY[name][1]
+
+
+def create(
+    name: str,
+    weights: str | Path | None = None,
+    *,
+    progress: Progress | None = None,
+    **options: Any,
+) -> Network:
+    """Build a network by name.
+
+    `weights`: None (random), "imagenet" (the published file, downloaded once; `progress` is told how far it is), or a
+    file with the trunk's weights (for a network without a pretrained trunk: all of its weights). `options` are those of
+    `info(name).options`; `rebalance` = "rms" | "he" rescales the trunk after loading without changing the function.
+
+    >>> network = create("tiny", stride=8)
+    >>> network(torch.zeros(2, 3, 20, 33)).density.shape
+    torch.Size([2, 1, 3, 5])
+    """
+    from papm.models.weights import load_network, load_trunk, rebalance
+
+    about = info(name)
+    for key in options:
+        if key not in about.options:
+            raise unknown(f"option of network '{name}'", key, about.options)
+    target = options.pop("rebalance", None)
+    if target is not None:
+        require("rebalance", target, ("rms", "he"))
+    network = _REGISTRY[name][0](**options)
+    trunk = network.trunk
+    if weights is not None:
+        if about.trunk is None or trunk is None:
+            if weights == "imagenet":
+                raise ConfigError(f"network '{name}' has no ImageNet weights; leave weights out or give a file")
+            network.weights_sha256 = load_network(network, weights).sha256
+        else:
+            network.weights_sha256 = load_trunk(trunk, weights, about.trunk, progress=progress).sha256
+    if target is not None and trunk is not None:
+        rebalance(trunk, target)
+    return network

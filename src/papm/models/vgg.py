@@ -1,0 +1,110 @@
+"""VGG trunks (Simonyan and Zisserman 2015) with torchvision's layer numbers, cut after the last feature asked for."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor, nn
+
+from papm.errors import ConfigError, unknown
+
+# Convolutions of each of the five stages; a stage ends with a 2×2 pool. Channels are 64, 128, 256, 512, 512.
+_STAGES = {"vgg16": (2, 2, 3, 3, 3), "vgg16-bn": (2, 2, 3, 3, 3), "vgg19": (2, 2, 4, 4, 4)}
+_CHANNELS = (64, 128, 256, 512, 512)
+
+
+class VGGTrunk(nn.Sequential):
+    """A VGG up to its last tap. `forward` returns one feature map a tap, finest first.
+
+    State-dict keys are torchvision's without the leading "features.": a network keeps the trunk as `features`.
+    `scales` is there after `papm.models.rebalance` only: one factor a tap, which undoes what rebalancing did.
+    """
+
+    scales: Tensor | None
+
+    def __init__(
+        self, layers: OrderedDict[str, nn.Module], arch: str, taps: Sequence[str], ends: Sequence[int]
+    ) -> None:
+        super().__init__(layers)
+        self.arch = arch
+        self.taps = tuple(taps)
+        self.ends = tuple(ends)  # index of the layer whose output is the tap
+        self.channels = tuple(_CHANNELS[_stage(tap) - 1] for tap in taps)
+        self.strides = tuple(2 ** (_stage(tap) - (not tap.startswith("pool"))) for tap in taps)
+        self.register_buffer("scales", None)
+        self.reach = 0  # pixels beyond its own cell that an output of the last tap sees: one of its stride a conv3×3
+        stride = 1
+        for layer in self:
+            if isinstance(layer, nn.Conv2d):
+                self.reach += stride
+            elif isinstance(layer, nn.MaxPool2d):
+                stride *= 2
+
+    def forward(self, images: Tensor) -> list[Tensor]:
+        """Images [B, 3, H, W] → a map [B, channels[i], H/strides[i], W/strides[i]] for tap i."""
+        features: list[Tensor] = []
+        x = images
+        for index, layer in enumerate(self):
+            x = layer(x)
+            if index in self.ends:
+                features.append(x if self.scales is None else x * self.scales[len(features)])
+        return features
+
+
+def vgg_trunk(arch: str, taps: Sequence[str] | None = None) -> VGGTrunk:
+    """A trunk with random (He) weights that returns the features named in `taps`.
+
+    A tap is "convS_K" (convolution K of stage S, after its ReLU) or "poolS". Layers after the last tap are left out.
+    The default is the last convolution: stride 16, 512 channels, the fifth pool dropped.
+
+    >>> trunk = vgg_trunk("vgg16", taps=("conv3_3", "conv4_3"))
+    >>> trunk.channels, trunk.strides, [tuple(f.shape) for f in trunk(torch.zeros(1, 3, 16, 32))]
+    ((256, 512), (4, 8), [(1, 256, 4, 8), (1, 512, 2, 4)])
+    """
+    if arch not in _STAGES:
+        raise unknown("trunk", arch, _STAGES)
+    stages = _STAGES[arch]
+    taps = (f"conv5_{stages[-1]}",) if taps is None else tuple(taps)
+    layers: list[nn.Module] = []
+    end_of: dict[str, int] = {}
+    channels = 3
+    for stage, (count, width) in enumerate(zip(stages, _CHANNELS), start=1):
+        for number in range(1, count + 1):
+            layers.append(nn.Conv2d(channels, width, 3, padding=1))
+            if arch.endswith("-bn"):
+                layers.append(nn.BatchNorm2d(width))
+            layers.append(nn.ReLU(inplace=True))
+            end_of[f"conv{stage}_{number}"] = len(layers) - 1
+            channels = width
+        layers.append(nn.MaxPool2d(2, 2))
+        end_of[f"pool{stage}"] = len(layers) - 1
+    for tap in taps:
+        if tap not in end_of:
+            raise unknown(f"tap of {arch}", tap, end_of)
+    ends = [end_of[tap] for tap in taps]
+    if not ends or sorted(set(ends)) != ends:
+        raise ConfigError(f"name the taps of {arch} once each, from fine to coarse, not {', '.join(taps) or 'none'}")
+    trunk = VGGTrunk(OrderedDict((str(i), m) for i, m in enumerate(layers[: ends[-1] + 1])), arch, taps, ends)
+    he_init(trunk)
+    return trunk
+
+
+def he_init(module: nn.Module) -> None:
+    """He's initialisation of every convolution, N(0, 2/fan-in), biases zero: a ReLU network keeps its scale."""
+    for layer in module.modules():
+        if isinstance(layer, nn.Conv2d):
+            nn.init.kaiming_normal_(layer.weight, nonlinearity="relu")
+            if layer.bias is not None:
+                nn.init.zeros_(layer.bias)
+
+
+def parameter_shapes(arch: str) -> dict[str, torch.Size]:
+    """Names and shapes of everything a weights file of the whole trunk `arch` holds, without "features."."""
+    with torch.device("meta"):
+        return {key: value.shape for key, value in vgg_trunk(arch, taps=("pool5",)).state_dict().items()}
+
+
+def _stage(tap: str) -> int:
+    return int(tap.removeprefix("conv").removeprefix("pool").split("_")[0])

@@ -1,0 +1,74 @@
+"""Counting in an image with a trained model: `papm.Counter.load("run/best.ckpt").predict("crowd.jpg").count`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import torch
+from torch import Tensor
+
+from papm import checkpoint, localize
+from papm.errors import ConfigError, DataError
+from papm.imagenet import normalize
+from papm.images import read_image
+from papm.models import Network
+from papm.structures import DensityOutput, PointProposals, Prediction
+
+
+def pick_device(name: str = "auto") -> torch.device:
+    """`auto` is the GPU when there is one."""
+    if name == "auto":
+        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    if name.startswith("cuda") and not torch.cuda.is_available():
+        raise ConfigError("there is no CUDA device here; use device=cpu")
+    return torch.device(name)
+
+
+def counts(output: DensityOutput | PointProposals, threshold: float = 0.5) -> Tensor:
+    """Objects counted in each image, float [B]: the sum of a map, or the number of proposals above the threshold."""
+    if isinstance(output, DensityOutput):
+        return output.density.sum((1, 2, 3))
+    return (output.logits.softmax(-1)[..., 1:].sum(-1) > threshold).sum(1).float()
+
+
+@torch.no_grad()
+def infer(network: torch.nn.Module, image: Tensor) -> DensityOutput | PointProposals:
+    """Run a network on one image, uint8 [3, H, W], on the network's device."""
+    device = next(network.parameters()).device
+    output: DensityOutput | PointProposals = network(normalize(image.to(device))[None])
+    return output
+
+
+class Counter:
+    """A trained model that counts."""
+
+    def __init__(self, network: Network, spec: checkpoint.ModelSpec, device: str = "auto") -> None:
+        self.device = pick_device(device)
+        self.network = network.to(self.device).eval()
+        self.spec = spec
+
+    @classmethod
+    def load(cls, path: str | Path, device: str = "auto") -> Counter:
+        """From a checkpoint file or a run folder."""
+        file = checkpoint.resolve(Path(path).expanduser())
+        spec, state = checkpoint.load(file)
+        return cls(checkpoint.build(spec, state, file), spec, device)
+
+    def predict(self, image: str | Path | Tensor, *, points: bool = True, name: str = "") -> Prediction:
+        """Count in a file or in an image, uint8 [3, H, W] (RGB); points where the model sees objects, unless not asked."""
+        if not isinstance(image, Tensor):
+            name = name or Path(image).name
+            image = read_image(Path(image))
+        if image.dim() != 3 or image.shape[0] != 3 or image.dtype != torch.uint8:
+            raise DataError(f"an image is uint8 [3, H, W], not {image.dtype} {list(image.shape)}")
+        size = (int(image.shape[1]), int(image.shape[2]))
+        output = infer(self.network, image)
+        count = float(counts(output))
+        if isinstance(output, PointProposals):
+            xy, scores, labels = localize.from_proposals(output, 0, size=size)
+            return Prediction(count, size, points=xy.cpu(), scores=scores.cpu(), labels=labels.cpu(), name=name)
+        density = output.density[0].float().cpu()
+        found: tuple[Tensor | None, Tensor | None] = (None, None)
+        if points:
+            found = localize.peaks(density, output.stride, size=size)
+        return Prediction(count, size, density, output.stride, found[0], found[1], name=name)

@@ -1,0 +1,197 @@
+"""Result files of predictions: counts.csv, points.csv, results.json, and the density maps as .npy.
+
+Every file is written beside its place and renamed, so a reader never meets half a file. Counts and scores are rounded to
+four decimals, coordinates to two. Text is UTF-8; names with commas, quotes or line breaks are quoted as CSV readers expect.
+"""
+
+from __future__ import annotations
+
+import csv
+import json
+import math
+import os
+import re
+import tempfile
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import IO, Any
+
+import numpy as np
+import torch
+
+from papm.errors import DataError
+from papm.structures import Prediction
+
+COUNTS, POINTS, RESULTS, DENSITY = "counts.csv", "points.csv", "results.json", "density"
+
+
+def write_results(
+    predictions: Sequence[Prediction],
+    folder: str | Path,
+    *,
+    classes: Sequence[str] | None = None,
+    density: bool = False,
+) -> list[Path]:
+    """Write counts.csv, points.csv, results.json and, when asked, density/*.npy into `folder`; return the files."""
+    folder = Path(folder)
+    files = [
+        write_counts(predictions, folder / COUNTS, classes=classes),
+        write_points(predictions, folder / POINTS),
+        write_json(predictions, folder / RESULTS, classes=classes),
+    ]
+    return files + (write_densities(predictions, folder / DENSITY) if density else [])
+
+
+def write_counts(predictions: Sequence[Prediction], path: str | Path, *, classes: Sequence[str] | None = None) -> Path:
+    """One line an image: image, count, and one column a class where there are several (`classes` names them)."""
+    apart = [class_counts(p) for p in predictions]
+    number = max(map(len, apart), default=0)
+    if classes is not None and len(classes) < number:
+        raise DataError(f"{len(classes)} class names for {number} classes: name every class")
+    names = [f"count_{classes[k] if classes is not None else k}" for k in range(number)]
+    rows = [
+        [p.name, _decimals(p.count), *(map(_decimals, [*each, *[0.0] * (number - len(each))]))]
+        for p, each in zip(predictions, apart)
+    ]
+    return _write_csv(path, ["image", "count", *names], rows)
+
+
+def write_points(predictions: Sequence[Prediction], path: str | Path) -> Path:
+    """One line a point: image, x, y, score, label; score and label are empty where the prediction has none."""
+    rows = [
+        [p.name, x, y, "" if score is None else score, "" if label is None else label]
+        for p in predictions
+        for x, y, score, label in _points(p)
+    ]
+    return _write_csv(path, ["image", "x", "y", "score", "label"], rows)
+
+
+def write_json(predictions: Sequence[Prediction], path: str | Path, *, classes: Sequence[str] | None = None) -> Path:
+    """A list of objects: image, count, width, height, points as [{x, y, score, label}], classes where there are several.
+
+    What a prediction lacks is left out; a count that is not finite is null.
+    """
+    with atomic(path, "w", encoding="utf-8", errors="backslashreplace", newline="\n") as file:
+        # backslashreplace writes the surrogates of an undecodable file name as \udcXX, which JSON reads back
+        json.dump([_object(p, classes) for p in predictions], file, ensure_ascii=False, allow_nan=False, indent=1)
+        file.write("\n")
+    return Path(path)
+
+
+def write_densities(predictions: Sequence[Prediction], folder: str | Path) -> list[Path]:
+    """One float32 .npy [C, h, w] for each prediction that has a density map, named after its image."""
+    held = [
+        (p, name) for p, name in zip(predictions, file_names([p.name for p in predictions])) if p.density is not None
+    ]
+    files = []
+    for prediction, name in held:
+        assert prediction.density is not None
+        path = Path(folder) / f"{name}.npy"
+        with atomic(path, "wb") as file:
+            np.save(file, prediction.density.detach().cpu().float().numpy(), allow_pickle=False)
+        files.append(path)
+    return files
+
+
+def class_counts(prediction: Prediction) -> list[float]:
+    """Counts of the classes of a prediction; empty where there is one class only, or none is known."""
+    if prediction.density is not None:
+        if prediction.density.ndim != 3 or len(prediction.density) < 2:
+            return []
+        return [float(c) for c in prediction.density.detach().double().sum((1, 2))]
+    if prediction.labels is not None and len(prediction.labels) and int(prediction.labels.max()) > 0:
+        return [float(c) for c in torch.bincount(prediction.labels.detach().cpu())]
+    return []
+
+
+def file_names(names: Sequence[str]) -> list[str]:
+    """A file name without suffix for each image name: no folders, nothing a file system refuses, no two alike.
+
+    >>> file_names(["a/b.jpg", "a_b.png", "a/c:d.jpg", "..", ""])
+    ['a_b', 'a_b-2', 'a_c_d', 'image', 'image-2']
+    """
+    taken: set[str] = set()
+    result = []
+    for name in names:
+        head, dot, tail = name.rpartition(".")
+        stem = head if dot and head and "/" not in tail and "\\" not in tail else name
+        safe = re.sub(r'[\x00-\x1f<>:"/\\|?*\ud800-\udfff]+', "_", stem).strip("._ ")
+        # 255 bytes is the longest name of common file systems; this leaves room for a number and a suffix
+        safe = safe.encode()[:200].decode(errors="ignore") or "image"
+        unique, number = safe, 1
+        while unique.casefold() in taken:
+            number += 1
+            unique = f"{safe}-{number}"
+        taken.add(unique.casefold())
+        result.append(unique)
+    return result
+
+
+@contextmanager
+def atomic(path: str | Path, mode: str, **options: Any) -> Iterator[IO[Any]]:
+    """Open a file for writing that takes the place of `path` only when everything was written; folders are made."""
+    path = Path(path)
+    temporary: Path | None = None
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        descriptor, name = tempfile.mkstemp(dir=path.parent, prefix=".", suffix=".tmp")
+        temporary = Path(name)
+        with os.fdopen(descriptor, mode, **options) as file:
+            yield file
+        temporary.chmod(0o666 & ~_umask())  # mkstemp makes private files
+        temporary.replace(path)
+        temporary = None
+    except OSError as error:
+        raise DataError(f"{path}: cannot be written ({error.strerror or error})") from error
+    finally:
+        if temporary is not None:
+            temporary.unlink(missing_ok=True)
+
+
+def _umask() -> int:
+    mask = os.umask(0)
+    os.umask(mask)
+    return mask
+
+
+def _write_csv(path: str | Path, header: Sequence[str], rows: Sequence[Sequence[Any]]) -> Path:
+    # surrogateescape: a file name that is no UTF-8 keeps its bytes
+    with atomic(path, "w", encoding="utf-8", errors="surrogateescape", newline="") as file:
+        writer = csv.writer(file, lineterminator="\n")
+        writer.writerow(header)
+        writer.writerows(rows)
+    return Path(path)
+
+
+def _points(prediction: Prediction) -> Iterator[tuple[float, float, float | None, int | None]]:
+    if prediction.points is None:
+        return
+    points = prediction.points.detach().cpu().double().reshape(-1, 2).tolist()
+    n = len(points)
+    scores = [None] * n if prediction.scores is None else prediction.scores.detach().cpu().double().tolist()
+    labels = [None] * n if prediction.labels is None else prediction.labels.detach().cpu().tolist()
+    for (x, y), score, label in zip(points, scores, labels, strict=True):
+        yield round(x, 2), round(y, 2), None if score is None else _decimals(score), label
+
+
+def _object(prediction: Prediction, classes: Sequence[str] | None) -> dict[str, Any]:
+    height, width = prediction.size
+    count = float(prediction.count)
+    result: dict[str, Any] = {
+        "image": prediction.name,
+        "count": _decimals(count) if math.isfinite(count) else None,
+        "width": int(width),
+        "height": int(height),
+    }
+    apart = class_counts(prediction)
+    if apart:
+        result["classes"] = {str(classes[k] if classes is not None else k): _decimals(c) for k, c in enumerate(apart)}
+    if prediction.points is not None:
+        keys = ("x", "y", "score", "label")
+        result["points"] = [{k: v for k, v in zip(keys, p) if v is not None} for p in _points(prediction)]
+    return result
+
+
+def _decimals(value: float) -> float:
+    return round(float(value), 4)

@@ -1,0 +1,116 @@
+"""The GPU fast path: all iterations of all images in one launch of a CUDA kernel, compiled at first use by NVRTC.
+
+NVRTC comes with torch's CUDA build; no CUDA toolkit is needed. Where it is missing, or the kernel cannot be built,
+`available()` is False and another path is used. On Hopper and later, CLUSTER blocks share the work of an image.
+"""
+
+from __future__ import annotations
+
+import functools
+import logging
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from papm.errors import ConfigError
+from papm.transport.sorted_windows import SortedWindows, list_starts
+from papm.transport.windows import Window, WindowProblem
+
+log = logging.getLogger(__name__)
+THREADS = 1024
+LANES = 8  # threads to a cell
+CLUSTER = 8  # blocks to an image, where the device has clusters; 8 is the most that every such device allows
+SHARED_LIMIT = 200 * 1024  # bytes; Hopper offers 227 KB to a block
+PLAIN_SHARED = 48 * 1024  # what a kernel gets without asking
+
+
+def source(half: tuple[int, ...], floor: float, lanes: int = LANES, cluster: int = 1) -> str:
+    """The CUDA source for one window shape and floor."""
+    from importlib.resources import files
+
+    offsets = [sum(2 * k + 1 for k in half[:r]) for r in range(len(half))]
+    defines = {
+        "ROWS": len(half),
+        "HALF": "{" + ",".join(map(str, half)) + "}",
+        "OFFSET": "{" + ",".join(map(str, offsets)) + "}",
+        "ENTRIES": sum(2 * k + 1 for k in half),
+        "LANES": lanes,
+        "CLUSTER": cluster,
+        "FLOOR": f"{floor:.9e}f",
+    }
+    head = "".join(f"#define {k} {v}\n" for k, v in defines.items())
+    return head + files("papm.transport").joinpath("sinkhorn.cu").read_text(encoding="utf-8")
+
+
+@functools.lru_cache(maxsize=64)
+def _compiled(half: tuple[int, ...], floor: float, lanes: int, cluster: int, device: torch.device) -> Any:
+    """The kernel for one window on one device."""
+    with torch.cuda.device(device):
+        return torch.cuda._compile_kernel(source(half, floor, lanes, cluster), "sinkhorn")
+
+
+@functools.lru_cache(maxsize=8)
+def available(device: torch.device) -> bool:
+    """Whether kernels can be built for this device (tries a small one at the first call)."""
+    if not hasattr(torch.cuda, "_compile_kernel"):
+        return False
+    try:
+        _compiled((0, 1, 0), 1e-16, LANES, default_cluster(device), device)
+        return True
+    except Exception as error:  # any failure of the driver or the compiler: another path does the work
+        log.warning("the CUDA transport kernel could not be built, using another path: %s", error)
+        return False
+
+
+@functools.lru_cache(maxsize=8)
+def default_cluster(device: torch.device) -> int:
+    """Blocks to an image: thread block clusters exist from compute capability 9.0 on."""
+    return CLUSTER if torch.cuda.get_device_capability(device) >= (9, 0) else 1
+
+
+def shared_bytes(window: Window, size: tuple[int, int], n: int) -> int:
+    """Shared memory of one block: u, and v with its margin."""
+    r = window.radius
+    return 4 * (n + (size[0] + 2 * r) * (size[1] + 2 * r))
+
+
+def solve(
+    problem: WindowProblem,
+    a: Tensor,
+    b: Tensor,
+    u: Tensor,
+    floor: float,
+    iterations: int,
+    lanes: int = LANES,
+    cluster: int | None = None,
+) -> tuple[Tensor, Tensor]:
+    """(u, v) after `iterations`, as `reference.scaling` on the windows; CUDA, float32, no host sync."""
+    if not a.is_cuda or a.dtype != torch.float32 or problem.far:
+        raise ConfigError("the cuda transport solver takes float32 on CUDA and a cost without a visible cap; use 'auto'")
+    images, n = a.shape
+    (h, w), half = problem.size, problem.window.half
+    shared = shared_bytes(problem.window, problem.size, n)
+    if shared > SHARED_LIMIT:
+        raise ConfigError(f"a map of {h}×{w} cells with {n} points is too large for the cuda transport solver; use 'auto'")
+    if n == 0 or images == 0:
+        return u.clone(), b / floor
+    blocks = default_cluster(a.device) if cluster is None else cluster
+    kernel = _compiled(half, floor, lanes, blocks, a.device)
+    table = SortedWindows.build(problem, a)
+    first = list_starts(table.start, half, problem.size)
+    list_kernel = torch.empty_like(table.kernel)
+    list_point = torch.empty(table.kernel.shape, dtype=torch.int32, device=a.device)
+    weights, u_sorted, v = table.sort(a), table.sort(u), torch.empty_like(b)
+    if shared >= PLAIN_SHARED:
+        kernel.set_shared_memory_config(shared)
+    kernel(
+        grid=(images * blocks, 1, 1),
+        block=(THREADS, 1, 1),
+        args=[
+            table.kernel.contiguous(), table.cell.contiguous(), table.start.contiguous(), first.contiguous(),
+            weights, b.contiguous(), list_kernel, list_point, u_sorted, v, n, h, w, iterations,
+        ],
+        shared_mem=shared,
+    )  # fmt: skip
+    return table.unsort(u_sorted), v

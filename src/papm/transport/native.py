@@ -1,0 +1,132 @@
+"""The CPU fast path: the scaling iterations of one image as a small C loop, compiled once with the system's compiler.
+
+The library is built at first use into the cache folder (`PAPM_CACHE`, else ~/.cache/papm), named after its source,
+compiler and processor. Without a compiler or a writable folder nothing fails: `available()` is False and the torch path is
+used. `PAPM_NATIVE=0` turns it off.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import functools
+import hashlib
+import logging
+import os
+import platform
+import shutil
+import subprocess
+import tempfile
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import torch
+from torch import Tensor
+
+from papm.errors import ConfigError
+from papm.transport.windows import Window, WindowProblem
+
+log = logging.getLogger(__name__)
+SOURCE = Path(__file__).with_name("sinkhorn.c")
+WIDTHS = (4, 8, 12, 16, 24, 32, 48, 64)  # the loops of sinkhorn.c
+FLAGS = ("-O3", "-std=c99", "-shared", "-fPIC", "-fno-math-errno", "-fno-trapping-math")
+THREAD_WORK = 2_000_000  # multiply-adds below which starting threads costs more than it saves
+
+
+def _processor() -> str:
+    """What distinguishes machines that may share a home folder: -march=native code of one can be illegal on another."""
+    try:
+        for line in Path("/proc/cpuinfo").read_text(encoding="utf-8", errors="replace").splitlines():
+            if line.startswith(("flags", "Features")):
+                return line
+    except OSError:
+        pass
+    return platform.processor() + platform.node()
+
+
+def _compile(target: Path, compiler: str) -> None:
+    """Build beside the target, then rename: several processes may do this at once."""
+    target.parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(dir=target.parent) as folder:
+        made = Path(folder) / target.name
+        for extra in (("-march=native",), ()):
+            command = [compiler, *FLAGS, *extra, str(SOURCE), "-o", str(made)]
+            done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
+            if done.returncode == 0:
+                made.replace(target)
+                return
+        raise OSError(done.stderr.strip()[-300:])
+
+
+@functools.lru_cache(maxsize=1)
+def _library() -> ctypes.CDLL | None:
+    if os.environ.get("PAPM_NATIVE", "1") == "0":
+        return None
+    compiler = os.environ.get("CC") or next(filter(None, map(shutil.which, ("cc", "gcc", "clang"))), None)
+    if compiler is None:
+        log.info("no C compiler found: transport on the CPU uses the torch path")
+        return None
+    try:
+        text = SOURCE.read_bytes() + compiler.encode() + " ".join(FLAGS).encode() + _processor().encode()
+        cache = Path(os.environ.get("PAPM_CACHE") or Path.home() / ".cache" / "papm")
+        target = cache / "native" / f"sinkhorn-{hashlib.sha256(text).hexdigest()[:16]}.so"
+        if not target.exists():
+            _compile(target, compiler)
+        library = ctypes.CDLL(str(target))
+        library.papm_sinkhorn.restype = ctypes.c_int
+        library.papm_sinkhorn.argtypes = [ctypes.c_void_p] * 7 + [ctypes.c_int] * 5 + [ctypes.c_float] * 2 + [ctypes.c_int]
+        return library
+    except (OSError, RuntimeError, AttributeError, subprocess.SubprocessError) as error:
+        log.warning("the compiled transport loop could not be built, using the torch path: %s", error)
+        return None
+
+
+def available() -> bool:
+    """Whether the compiled loop can be used here (builds it at the first call)."""
+    return _library() is not None
+
+
+def usable(window: Window | None, dtype: torch.dtype) -> bool:
+    """Whether it can solve this problem: float32, and a window no wider than its widest loop."""
+    return window is not None and dtype == torch.float32 and 2 * window.radius + 1 <= WIDTHS[-1] and available()
+
+
+@functools.lru_cache(maxsize=16)
+def _block(radius: int, width: int) -> tuple[Tensor, Tensor]:
+    """Offsets (dy, dx) of a window stored as 2·radius + 1 rows of `width` cells, the last ones padding."""
+    rows = torch.arange(-radius, radius + 1)
+    columns = torch.arange(-radius, width - radius)
+    return rows.repeat_interleave(width), columns.repeat(len(rows))
+
+
+def solve(
+    problem: WindowProblem, a: Tensor, b: Tensor, u: Tensor, floor: float, iterations: int
+) -> tuple[Tensor, Tensor]:
+    """(u, v) after `iterations`, as `reference.scaling` on the windows; CPU, float32. Images run on threads of their own."""
+    library = _library()
+    if library is None:
+        raise ConfigError("the compiled transport solver needs a C compiler; use solver 'sparse' or 'auto'")
+    (h, w), radius = problem.size, problem.radius
+    rows = 2 * radius + 1
+    width = next((k for k in WIDTHS if k >= rows), 0)
+    if not width or a.dtype != torch.float32 or a.device.type != "cpu":
+        raise ConfigError("the compiled transport solver takes float32 on the CPU and narrow windows; use solver 'auto'")
+    kernel = problem.block(_block(radius, width)).contiguous()
+    pitch = w + width - 1
+    base = (problem.cells[0] * pitch + problem.cells[1]).to(torch.int32).contiguous()
+    a, b, u = a.contiguous(), b.contiguous(), u.clone(memory_format=torch.contiguous_format)
+    v = torch.empty_like(b)
+    scratch = torch.empty(len(b), 2 * (h + rows - 1) * pitch)
+
+    def image(k: int) -> int:
+        pointers = [t[k].data_ptr() for t in (kernel, base, a, b, u, v, scratch)]
+        return int(library.papm_sinkhorn(*pointers, a.shape[1], h, w, rows, width, floor, problem.far, iterations))
+
+    threads = min(torch.get_num_threads(), len(b))
+    if threads > 1 and kernel.numel() * iterations > THREAD_WORK:
+        with ThreadPoolExecutor(threads) as pool:  # ctypes releases the GIL
+            codes = list(pool.map(image, range(len(b))))
+    else:
+        codes = [image(k) for k in range(len(b))]
+    if any(codes):
+        raise RuntimeError(f"the compiled transport loop has no code for windows of width {width}")
+    return u, v

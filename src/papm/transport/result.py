@@ -1,0 +1,69 @@
+"""What a transport solver returns: scalings, potentials, and the plan and its figures when asked for."""
+
+from __future__ import annotations
+
+import functools
+import math
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from papm.transport.problem import Problem, dense_plan
+
+
+@dataclass(frozen=True)
+class TransportResult:
+    """The state after the last iteration. Leading dimension B, unless the problem was given without one.
+
+    Potentials are those of the Shannon-entropy objective, α = ε·ln(u + δ) and β = ε·ln(v + δ); geomloss's are relative to
+    the marginals: ε·ln(v/b).
+    """
+
+    log_u: Tensor  # [B, n]
+    log_v: Tensor  # [B, m]
+    a: Tensor
+    b: Tensor
+    reg: float
+    dustbin: float  # cost of leaving mass unmatched, ε·ln(1/δ)
+    iterations: int
+    problem: Problem
+    solver: str = "reference"
+    converged: bool | None = None  # None when no tolerance was asked for
+    batched: bool = True
+
+    def _shape(self, t: Tensor) -> Tensor:
+        return t if self.batched else t[0]
+
+    def _potential(self, log_scaling: Tensor) -> Tensor:
+        floor = torch.full((), -self.dustbin / self.reg, dtype=log_scaling.dtype, device=log_scaling.device)
+        return self.reg * torch.logaddexp(log_scaling, floor)
+
+    @functools.cached_property
+    def potentials(self) -> tuple[Tensor, Tensor]:
+        """(α, β): of the points [B, n] and of the cells [B, m], in units of cost."""
+        return self._shape(self._potential(self.log_u)), self._shape(self._potential(self.log_v))
+
+    @functools.cached_property
+    def value(self) -> Tensor:
+        """⟨C, T⟩ [B]: what moving the matched mass costs."""
+        return self._shape(self.problem.value(self.log_u, self.log_v))
+
+    @property
+    def unmatched(self) -> tuple[Tensor, Tensor]:
+        """Mass left in the dustbin [B]: of the points δ·Σu, and of the cells δ·Σv (the latter exact at convergence)."""
+        floor = math.exp(-self.dustbin / self.reg)
+        return self._shape(floor * self.log_u.exp().sum(-1)), self._shape(floor * self.log_v.exp().sum(-1))
+
+    def plan(self) -> Tensor:
+        """T = diag(u)·exp(-C/ε)·diag(v), dense [B, n, m]."""
+        return self._shape(dense_plan(self.log_u, self.log_v, self.problem.cost_matrix(), self.reg))
+
+    @property
+    def marginal_errors(self) -> tuple[Tensor, Tensor]:
+        """(Σ|u·(Kv + δ) - a|, Σ|v·(Kᵀu + δ) - b|) [B], the dustbin counted as matched: zero at the fixed point."""
+        floor = math.exp(-self.dustbin / self.reg)
+        u, v = self.log_u.exp(), self.log_v.exp()
+        rows = (u * (self.problem.apply(v) + floor) - self.a).abs().sum(-1)
+        columns = (v * (self.problem.adjoint(u) + floor) - self.b).abs().sum(-1)
+        return self._shape(rows), self._shape(columns)

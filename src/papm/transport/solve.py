@@ -1,0 +1,272 @@
+"""Solving: choosing a solver, stopping early, starting warm; `sinkhorn` for any cost and `grid_sinkhorn` for points on maps.
+
+By default exactly the asked number of iterations runs, from u = a, in float32 with autocast off: at 100 iterations the
+published losses are not converged, and converging further is another loss. A tolerance, ε-scaling and a warm start are
+options.
+"""
+
+from __future__ import annotations
+
+import math
+import warnings
+from collections.abc import Callable
+from typing import Literal, get_args
+
+import torch
+from torch import Tensor
+
+from papm.errors import ConfigError, unknown
+from papm.structures import PointBatch
+from papm.transport import cuda, graphs, native, reference, triton_kernels
+from papm.transport import costs as cost_names
+from papm.transport.costs import Cost
+from papm.transport.problem import DenseProblem, Problem, SeparableProblem
+from papm.transport.result import TransportResult
+from papm.transport.windows import Window, WindowProblem, cell_centres, far_value, window_for
+
+Solver = Literal["auto", "reference", "log", "separable", "sparse", "graph", "compiled", "triton", "cuda"]
+CHECK_EVERY = 10  # iterations between looks at the marginal error, as in DM-Count
+MIN_FLOOR = 1e-30  # smaller floors overflow float32 scalings: u can reach a/δ
+
+Backend = Callable[[WindowProblem, Tensor, Tensor, Tensor, float, int], tuple[Tensor, Tensor]]
+BACKENDS: dict[str, Backend] = {
+    "sparse": reference.scaling,
+    "graph": graphs.solve,
+    "compiled": native.solve,
+    "triton": triton_kernels.solve,
+    "cuda": cuda.solve,
+}
+
+# One run of the solver: from u, that many iterations, to (ln u, ln v).
+Run = Callable[[Tensor, int], tuple[Tensor, Tensor]]
+
+
+class TransportWarning(UserWarning):
+    """A solver was asked for a tolerance and did not reach it."""
+
+
+def dustbin_cost(reg: float, cost: Cost | None = None, dustbin: float | None = None, reach: float | None = None) -> float:
+    """The cost of leaving mass unmatched: given, or the cost at a `reach` in pixels, or the published ε·ln(1e16).
+
+    >>> round(dustbin_cost(10.0), 1)
+    368.4
+    """
+    if dustbin is not None and reach is not None:
+        raise ConfigError("give either the dustbin's cost or its reach in pixels, not both")
+    if reach is not None:
+        if cost is None or not cost.radial:
+            raise ConfigError("a reach in pixels needs a cost that depends on the distance alone; give the dustbin's cost")
+        dustbin = cost_names.dustbin_for(cost, reach)
+    if dustbin is None:
+        return reg * math.log(1 / reference.FLOOR)
+    if not dustbin > 0:
+        raise ConfigError(f"the dustbin's cost must be positive, not {dustbin}")
+    return dustbin
+
+
+def _check(reg: float, iterations: int) -> None:
+    if not (math.isfinite(reg) and reg > 0):
+        raise ConfigError(f"the regularisation must be a positive number, not {reg}")
+    if iterations < 1:
+        raise ConfigError(f"the number of iterations must be at least 1, not {iterations}")
+
+
+def sinkhorn(
+    a: Tensor,
+    b: Tensor,
+    cost: Tensor,
+    reg: float = 10.0,
+    iterations: int = 100,
+    solver: Solver = "auto",
+    *,
+    dustbin: float | None = None,
+    tolerance: float | None = None,
+    scaling: float | None = None,
+    init: Tensor | None = None,
+) -> TransportResult:
+    """Entropic transport between weights a [n] and b [m] at cost [n, m]; or batched [B, n], [B, m], [B, n, m].
+
+    `dustbin` is the cost of leaving mass unmatched (infinite: none may be; then use the log solver). `tolerance` stops at
+    that marginal error; `scaling` < 1 anneals ε down to `reg` by that ratio; `init` is a point potential α to start from.
+
+    >>> r = sinkhorn(torch.ones(2) / 2, torch.ones(2) / 2, torch.tensor([[0.0, 100.0], [100.0, 0.0]]), reg=1.0)
+    >>> r.plan().round(decimals=3)
+    tensor([[0.5000, 0.0000], [0.0000, 0.5000]])
+    """
+    _check(reg, iterations)
+    batched = cost.dim() == 3
+    if not batched:
+        a, b, cost = a[None], b[None], cost[None]
+        init = None if init is None else init[None]
+    if cost.dim() != 3 or a.shape != cost.shape[:2] or b.shape != (cost.shape[0], cost.shape[2]):
+        shapes = f"{tuple(a.shape)}, {tuple(b.shape)} and {tuple(cost.shape)}"
+        raise ConfigError(f"weights [n] and [m] and a cost [n, m] do not fit together: {shapes}")
+    dtype = torch.float64 if cost.dtype == torch.float64 else torch.float32
+    a, b, cost = (t.detach().to(dtype) for t in (a, b, cost))
+    bin_cost = dustbin_cost(reg, dustbin=dustbin)
+    if solver == "auto":
+        solver = "log" if scaling is not None or bin_cost / reg > -math.log(MIN_FLOOR) else "reference"
+    if solver not in ("reference", "log"):
+        raise unknown("solver for a dense cost", solver, ("auto", "reference", "log"))
+    with torch.no_grad(), torch.autocast(cost.device.type, enabled=False):
+        problem = DenseProblem.build(cost, reg)
+        return _dense(problem, a, b, bin_cost, iterations, solver, tolerance, scaling, init, batched)
+
+
+def _dense(
+    problem: Problem,
+    a: Tensor,
+    b: Tensor,
+    dustbin: float,
+    iterations: int,
+    solver: str,
+    tolerance: float | None,
+    scaling: float | None,
+    init: Tensor | None,
+    batched: bool,
+) -> TransportResult:
+    """The reference, log and separable solvers on a stored problem."""
+    reg = problem.reg
+    log_u = a.log() if init is None else init.to(a) / reg
+    if scaling is not None:
+        if solver != "log" or not 0 < scaling < 1:
+            raise ConfigError("ε-scaling is done by the log solver, with a ratio between 0 and 1")
+        matrix = problem.cost_matrix()
+        top = min(float(matrix.max()) if matrix.numel() else reg, 2 * dustbin)
+        schedule = [(reg / scaling**k, 1) for k in range(max(0, math.ceil(math.log(reg / max(top, reg), scaling))), 0, -1)]
+        log_u, _ = reference.log_domain_scheduled(matrix, a, b, log_u, dustbin, [*schedule, (reg, 1)])
+
+    def run(start: Tensor, count: int) -> tuple[Tensor, Tensor]:
+        if solver == "log":
+            return reference.log_domain(problem.cost_matrix(), reg, a, b, start, -dustbin / reg, count)
+        u, v = reference.scaling(problem, a, b, start.exp(), math.exp(-dustbin / reg), count)
+        return u.log(), v.log()
+
+    return _finish(run, problem, a, b, log_u, dustbin, iterations, solver, tolerance, batched)
+
+
+def _finish(
+    run: Run,
+    problem: Problem,
+    a: Tensor,
+    b: Tensor,
+    log_u: Tensor,
+    dustbin: float,
+    iterations: int,
+    solver: str,
+    tolerance: float | None,
+    batched: bool = True,
+) -> TransportResult:
+    """Run all iterations; or, with a tolerance, in pieces until the marginal error is below it (this waits for the device)."""
+    done, converged = 0, None
+    while done < iterations:
+        step = iterations if tolerance is None else min(CHECK_EVERY, iterations - done)
+        log_u, log_v = run(log_u, step)
+        done += step
+        result = TransportResult(
+            log_u, log_v, a, b, problem.reg, dustbin, done, problem, solver, converged, batched
+        )
+        if tolerance is not None:
+            error = float(torch.stack([e.max() for e in result.marginal_errors]).max()) if a.shape[0] else 0.0
+            if error <= tolerance or done == iterations:
+                object.__setattr__(result, "converged", error <= tolerance)
+                if not result.converged:
+                    warnings.warn(
+                        f"transport stopped after {done} iterations at a marginal error of {error:.2g}, "
+                        f"above the tolerance {tolerance:.2g}; ask for more iterations or a larger regularisation",
+                        TransportWarning,
+                        stacklevel=3,
+                    )
+                break
+    return result
+
+
+def choose(window: Window | None, size: tuple[int, int], cost: Cost, reg: float, floor: float, like: Tensor) -> str:
+    """The fastest solver that can do this problem here."""
+    if floor < MIN_FLOOR and like.dtype == torch.float32:
+        return "log"
+    if window is None or 2 * window.entries > size[0] * size[1]:
+        return "separable" if cost.quadratic is not None else "reference"
+    no_far = not far_value(cost, reg, window.smallest)
+    if like.is_cuda and like.dtype == torch.float32 and no_far:
+        if cuda.available(like.device):
+            return "cuda"
+        if triton_kernels.available():
+            return "triton"
+    if like.is_cuda:
+        return "graph"
+    return "compiled" if like.device.type == "cpu" and native.usable(window, like.dtype) else "sparse"
+
+
+def grid_sinkhorn(
+    points: PointBatch,
+    density: Tensor,
+    stride: int,
+    cost: str | Cost = "l2",
+    reg: float = 10.0,
+    iterations: int = 100,
+    solver: Solver = "auto",
+    *,
+    dustbin: float | None = None,
+    reach: float | None = None,
+    tolerance: float | None = None,
+    scaling: float | None = None,
+    init: Tensor | None = None,
+    top: Tensor | None = None,
+    height: Tensor | None = None,
+) -> TransportResult:
+    """Entropic transport between the points of B images and their density maps [B, h, w] of that stride.
+
+    Each point of an image weighs 1/n, each cell z/(Σz + 1e-6) (DM-Count's). An image without points or without mass gives
+    a plan of zeros. `reach` sets the dustbin's cost as the distance in pixels at which moving costs as much as leaving.
+    `top` and `height` [B] are for the perspective cost only. Nothing here waits for the device unless `tolerance` or
+    `scaling` is given, and nothing is differentiated: the gradient of the losses is Danskin's.
+
+    >>> dots = PointBatch.from_list([torch.tensor([[4.0, 4.0]])])
+    >>> r = grid_sinkhorn(dots, torch.tensor([[[1.0, 0.0], [0.0, 1.0]]]), stride=8)
+    >>> round(float(r.value), 1), r.plan().shape
+    (64.0, torch.Size([1, 1, 4]))
+    """
+    _check(reg, iterations)
+    if solver not in get_args(Solver):
+        raise unknown("solver", solver, get_args(Solver))
+    if density.dim() != 3 or len(points) != len(density):
+        raise ConfigError(
+            f"transport takes a density [B, h, w] and the points of B images, not {tuple(density.shape)} "
+            f"and {len(points)} images"
+        )
+    cost = cost_names.create(cost)
+    size = (density.shape[1], density.shape[2])
+    dtype = torch.float64 if density.dtype == torch.float64 else torch.float32
+    with torch.no_grad(), torch.autocast(density.device.type, enabled=False):
+        xy = points.xy.detach().to(density.device, dtype)
+        valid = points.valid.to(density.device, dtype)
+        a = valid / valid.sum(1, keepdim=True).clamp(min=1)
+        z = density.detach().to(dtype).flatten(1)
+        b = z / (z.sum(1, keepdim=True) + 1e-6)
+        bin_cost = dustbin_cost(reg, cost, dustbin, reach)
+        floor = math.exp(-bin_cost / reg)
+        window = window_for(cost, reg, stride, floor, dtype)
+        if solver == "auto":
+            solver = "log" if scaling is not None else choose(window, size, cost, reg, floor, xy)  # type: ignore[assignment]
+        if solver == "separable":
+            if cost.quadratic is None:
+                raise ConfigError(f"the separable solver needs a cost c·r², not '{cost.name}'")
+            separable = SeparableProblem.build(xy, size, stride, cost.quadratic, reg)
+            return _dense(separable, a, b, bin_cost, iterations, solver, tolerance, scaling, init, True)
+        if solver in ("reference", "log"):
+            dense = DenseProblem.build(cost.pairwise(xy, cell_centres(size, stride, xy), top, height), reg)
+            return _dense(dense, a, b, bin_cost, iterations, solver, tolerance, scaling, init, True)
+        if window is None:
+            raise ConfigError(f"the kernel of cost '{cost.name}' at regularisation {reg} is not sparse; use 'reference'")
+        if scaling is not None:
+            raise ConfigError("ε-scaling is done by the log solver, with a ratio between 0 and 1")
+        problem = WindowProblem(xy, size, stride, cost, reg, window)
+        backend = BACKENDS[solver]
+
+        def run(start: Tensor, count: int) -> tuple[Tensor, Tensor]:
+            u, v = backend(problem, a, b, start.exp(), floor, count)
+            return u.log(), v.log()
+
+        log_u = a.log() if init is None else torch.where(a > 0, init.to(a) / reg, -math.inf)
+        return _finish(run, problem, a, b, log_u, bin_cost, iterations, solver, tolerance)

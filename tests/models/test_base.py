@@ -1,0 +1,86 @@
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+
+from papm import models
+from papm.errors import ConfigError, DataError
+from papm.models.base import crop_to_image, pad_to_multiple
+
+
+def test_names_are_sorted_and_described() -> None:
+    assert models.names() == sorted(models.names())
+    assert {"tiny", "vgg19"} <= set(models.names())
+    for name in models.names():
+        about = models.info(name)
+        assert about.name == name
+        assert about.kind in ("density", "points")
+        assert about.summary
+        assert about.stride >= 1
+        assert (about.trunk is None) == (about.url is None) == (about.sha256 is None) == (about.licence is None)
+        assert about.url is None or about.sha256 is None or about.sha256 in about.url
+        assert ("rebalance" in about.options) == (about.trunk is not None)
+
+
+def test_unknown_network_names_the_nearest() -> None:
+    for ask in (models.create, models.info):
+        with pytest.raises(ConfigError, match="unknown network 'vgg91'; did you mean 'vgg19'"):
+            ask("vgg91")
+
+
+def test_unknown_option_names_the_nearest() -> None:
+    with pytest.raises(ConfigError, match="unknown option of network 'tiny' 'strid'; did you mean 'stride'"):
+        models.create("tiny", strid=4)
+    with pytest.raises(ConfigError, match="rebalance"):
+        models.create("tiny", rebalance="rms")
+
+
+@pytest.mark.parametrize(
+    ("name", "option", "value"),
+    [
+        ("tiny", "stride", 3),
+        ("tiny", "stride", "4"),
+        ("tiny", "activation", "softplus"),
+        ("tiny", "num_classes", 0),
+        ("tiny", "num_classes", 1.5),
+        ("vgg19", "stride", 16),
+        ("vgg19", "upsample", "cubic"),
+        ("vgg19", "head_init", "xavier"),
+        ("vgg19", "activation", "none"),
+        ("vgg19", "num_classes", True),
+        ("vgg19", "rebalance", "l2"),
+    ],
+)
+def test_wrong_values_are_refused_by_name(name: str, option: str, value: Any) -> None:
+    with pytest.raises(ConfigError, match=f"^{option} must be"):
+        models.create(name, **{option: value})
+
+
+@pytest.mark.parametrize("shape", [(3, 8, 8), (1, 1, 8, 8), (1, 4, 8, 8)])
+def test_what_is_not_a_batch_of_rgb_images_is_refused(shape: tuple[int, ...]) -> None:
+    with pytest.raises(DataError, match=r"\[B, 3, H, W\]"):
+        models.create("tiny")(torch.zeros(shape))
+
+
+def test_bytes_are_refused() -> None:
+    with pytest.raises(DataError, match="uint8"):
+        models.create("tiny")(torch.zeros(1, 3, 8, 8, dtype=torch.uint8))
+
+
+@pytest.mark.parametrize("multiple", [1, 8, 16])
+@pytest.mark.parametrize("size", [(1, 1), (16, 16), (17, 31)])
+def test_padding_is_the_least_that_fits(multiple: int, size: tuple[int, int]) -> None:
+    image = torch.ones(1, 3, *size)
+    padded = pad_to_multiple(image, multiple)
+    assert all(side % multiple == 0 for side in padded.shape[-2:])
+    assert all(side - own < multiple for side, own in zip(padded.shape[-2:], size))
+    assert padded.sum() == image.sum()
+    assert bool((padded[..., : size[0], : size[1]] == 1).all())
+
+
+def test_crop_keeps_cells_with_at_least_one_pixel() -> None:
+    maps = torch.arange(16.0).reshape(1, 1, 4, 4)
+    assert crop_to_image(maps, 17, 8, 8).shape == (1, 1, 3, 1)
+    assert crop_to_image(maps, 16, 9, 8).tolist() == [[[[0, 1], [4, 5]]]]

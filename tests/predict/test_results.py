@@ -1,0 +1,172 @@
+from __future__ import annotations
+
+import csv
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from papm.errors import DataError
+from papm.predict.results import (
+    atomic,
+    class_counts,
+    file_names,
+    write_counts,
+    write_densities,
+    write_json,
+    write_points,
+    write_results,
+)
+from papm.structures import Prediction
+
+ODD_NAMES = ['a, "b".jpg', "héß 群衆.png", "two\nlines.jpg", "sub/dir/IMG_1.jpg", " spaces ", "=1+1"]
+
+
+def read_csv(path: Path) -> list[dict[str, str]]:
+    with path.open(encoding="utf-8", errors="surrogateescape", newline="") as file:
+        return list(csv.DictReader(file))
+
+
+def prediction(name: str = "x.jpg", n: int = 2, **options: object) -> Prediction:
+    points = torch.arange(2.0 * n).reshape(n, 2) + 0.125
+    fields = {
+        "count": n + 0.25,
+        "size": (48, 64),
+        "points": points,
+        "scores": torch.linspace(0.9, 0.5, n),
+        "name": name,
+    }
+    return Prediction(**{**fields, **options})  # type: ignore[arg-type]
+
+
+def test_round_trip_of_all_files(tmp_path: Path) -> None:
+    predictions = [prediction(name, n) for n, name in enumerate(ODD_NAMES)]
+    files = write_results(predictions, tmp_path / "new" / "folder")
+    assert [f.name for f in files] == ["counts.csv", "points.csv", "results.json"]
+
+    rows = read_csv(files[0])
+    assert [r["image"] for r in rows] == ODD_NAMES
+    assert [float(r["count"]) for r in rows] == [p.count for p in predictions]
+    assert set(rows[0]) == {"image", "count"}
+
+    lines = read_csv(files[1])
+    assert len(lines) == sum(range(len(ODD_NAMES)))
+    for p in predictions:
+        mine = [r for r in lines if r["image"] == p.name]
+        assert p.points is not None and p.scores is not None
+        got = torch.tensor([[float(r["x"]), float(r["y"])] for r in mine]).reshape(-1, 2)
+        assert torch.allclose(got, p.points, atol=0.006)
+        assert [float(r["score"]) for r in mine] == pytest.approx(p.scores.tolist(), abs=1e-4)
+        assert all(r["label"] == "" for r in mine)
+
+    objects = json.loads(files[2].read_text(encoding="utf-8"))
+    assert [o["image"] for o in objects] == ODD_NAMES
+    assert [len(o["points"]) for o in objects] == list(range(len(ODD_NAMES)))
+    assert (objects[2]["width"], objects[2]["height"], objects[2]["count"]) == (64, 48, 2.25)
+    assert objects[2]["points"][0] == {"x": 0.12, "y": 1.12, "score": 0.9}
+
+
+@settings(max_examples=50, deadline=None)
+@given(st.lists(st.text(max_size=20), max_size=5))
+def test_any_name_survives(tmp_path_factory: pytest.TempPathFactory, names: list[str]) -> None:
+    folder = tmp_path_factory.mktemp("names")
+    predictions = [prediction(name, 1) for name in names]
+    assert [o["image"] for o in json.loads(write_json(predictions, folder / "r.json").read_text("utf-8"))] == names
+    assert [r["image"] for r in read_csv(write_counts(predictions, folder / "c.csv"))] == names
+    assert [r["image"] for r in read_csv(write_points(predictions, folder / "p.csv"))] == names
+
+
+def test_a_name_that_is_no_utf8_survives(tmp_path: Path) -> None:
+    name = b"caf\xe9.jpg".decode("utf-8", "surrogateescape")  # what os.listdir gives for a Latin-1 name
+    assert json.loads(write_json([prediction(name)], tmp_path / "r.json").read_text("utf-8"))[0]["image"] == name
+    assert read_csv(write_counts([prediction(name)], tmp_path / "c.csv"))[0]["image"] == name
+    assert b"caf\xe9.jpg" in (tmp_path / "c.csv").read_bytes()
+
+
+def test_classes_have_their_columns(tmp_path: Path) -> None:
+    density = torch.zeros(3, 2, 2)
+    density[0] += 1
+    density[2, 0, 0] = 0.5
+    p = prediction(count=4.5, density=density, stride=8, labels=torch.tensor([0, 2]))
+    rows = read_csv(
+        write_counts([p, prediction("y.jpg", 0, labels=None)], tmp_path / "c.csv", classes=["car", "bus", "ox"])
+    )
+    assert rows[0] == {"image": "x.jpg", "count": "4.5", "count_car": "4.0", "count_bus": "0.0", "count_ox": "0.5"}
+    assert rows[1]["count_ox"] == "0.0"
+    assert [r["label"] for r in read_csv(write_points([p], tmp_path / "p.csv"))] == ["0", "2"]
+    assert json.loads(write_json([p], tmp_path / "r.json").read_text())[0]["classes"] == {"0": 4.0, "1": 0.0, "2": 0.5}
+    with pytest.raises(DataError, match="2 class names for 3"):
+        write_counts([p], tmp_path / "c.csv", classes=["car", "bus"])
+
+
+def test_class_counts_from_labels() -> None:
+    assert class_counts(prediction(n=3, labels=torch.tensor([1, 0, 1]))) == [1.0, 2.0]
+    assert class_counts(prediction(n=2, labels=torch.tensor([0, 0]))) == []
+    assert class_counts(prediction()) == []
+
+
+def test_a_prediction_without_points_or_with_a_broken_count(tmp_path: Path) -> None:
+    p = prediction(count=float("nan"), points=None, scores=None)
+    (o,) = json.loads(write_json([p], tmp_path / "r.json").read_text())
+    assert o == {"image": "x.jpg", "count": None, "width": 64, "height": 48}
+    assert read_csv(write_points([p], tmp_path / "p.csv")) == []
+    assert read_csv(write_counts([], tmp_path / "c.csv")) == []
+
+
+def test_density_maps(tmp_path: Path) -> None:
+    density = torch.rand(1, 6, 8)
+    predictions = [
+        prediction("a/b.jpg", density=density),
+        prediction("c.jpg"),
+        prediction("a_b.jpg", density=density + 1),
+    ]
+    files = write_densities(predictions, tmp_path)
+    assert [f.name for f in files] == ["a_b.npy", "a_b-2.npy"]
+    assert np.array_equal(np.load(files[0]), density.numpy())
+    assert np.load(files[1]).dtype == np.float32
+    assert {f.name for f in write_results(predictions, tmp_path / "all", density=True)} >= {"a_b.npy", "counts.csv"}
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.lists(st.text(max_size=300), max_size=6))
+def test_file_names_are_safe_and_distinct(names: list[str]) -> None:
+    safe = file_names(names)
+    assert len({s.casefold() for s in safe}) == len(names)
+    for s in safe:
+        assert s == Path(s).name and s not in (".", "..")
+        assert 0 < len(s.encode()) <= 220
+
+
+def test_file_names_escape_no_folder() -> None:
+    assert file_names(["../../etc/passwd", "C:\\x.png", "A.jpg", "a.jpg"]) == ["etc_passwd", "C_x", "A", "a-2"]
+
+
+def test_a_failed_write_leaves_the_old_file_and_no_litter(tmp_path: Path) -> None:
+    path = tmp_path / "counts.csv"
+    path.write_text("old")
+
+    def fail() -> None:
+        with atomic(path, "w") as file:
+            file.write("half")
+            raise RuntimeError("killed")
+
+    with pytest.raises(RuntimeError):
+        fail()
+    assert path.read_text() == "old"
+    assert list(tmp_path.iterdir()) == [path]
+
+
+def test_a_place_that_cannot_be_written_is_named(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    with pytest.raises(DataError, match=r"file/counts.csv: cannot be written"):
+        write_counts([], tmp_path / "file" / "counts.csv")
+
+
+def test_files_are_readable_by_others(tmp_path: Path) -> None:
+    plain = tmp_path / "plain"
+    plain.write_text("")
+    assert write_counts([], tmp_path / "c.csv").stat().st_mode == plain.stat().st_mode
