@@ -97,7 +97,7 @@ def test_a_constant_map_is_one_plateau() -> None:
 
 
 def test_a_shoulder_is_no_peak() -> None:
-    points, scores = peaks(torch.tensor([[5.0, 5.0, 5.0, 9.0, 0.0]]), 1, threshold=0.1)
+    _, scores = peaks(torch.tensor([[5.0, 5.0, 5.0, 9.0, 0.0]]), 1, threshold=0.1)
     assert scores.tolist() == [9.0]
 
 
@@ -157,13 +157,13 @@ def test_a_cell_of_several_objects_gives_several_points_inside_it() -> None:
 
 
 def test_melted_neighbours_are_parted_and_lone_ones_left_alone() -> None:
-    row = [(100.0 + 9 * k, 60.0) for k in range(6)]  # 9 px apart, blurred by 8: one ridge
+    row = [(100.0 + 9 * k, 60.0) for k in range(6)]  # 9 px apart, blurred by 5: one ridge
     lone = [(30.0, 30.0), (220.0, 110.0)]
-    density = blobs(row + lone, (160, 256), 8.0, 8)
+    density = blobs(row + lone, (160, 256), 5.0, 8)
     assert len(peaks(density, 8, split=False)[0]) < 8
     points, _ = peaks(density, 8)
     assert len(points) == 8
-    assert nearest(points, row).max() < 6
+    assert nearest(points, row).max() < 4.5  # nearer to its own than to the next
     for x, y in lone:
         assert (torch.cdist(torch.tensor([[x, y]], dtype=points.dtype), points) < 24).sum() == 1
 

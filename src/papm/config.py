@@ -75,7 +75,14 @@ class TrainConfig:
     save_every: int = 500  # steps between writes of last.ckpt
 
     def __post_init__(self) -> None:
-        for name, low in (("steps", 1), ("batch", 1), ("crop", 16), ("devices", 1), ("log_every", 1), ("save_every", 1)):
+        for name, low in (
+            ("steps", 1),
+            ("batch", 1),
+            ("crop", 16),
+            ("devices", 1),
+            ("log_every", 1),
+            ("save_every", 1),
+        ):
             if getattr(self, name) < low:
                 raise ConfigError(f"{name} must be at least {low}, not {getattr(self, name)}")
         non_negative = (
@@ -92,13 +99,19 @@ class TrainConfig:
         if not 0 < self.val_fraction < 1:
             raise ConfigError(f"val_fraction is a share between 0 and 1, not {self.val_fraction}")
         if not 0.1 <= self.scale_min <= self.scale_max <= 10:
-            raise ConfigError(f"scale_min ≤ scale_max within 0.1 and 10 is needed, not {self.scale_min}, {self.scale_max}")
+            raise ConfigError(
+                f"scale_min ≤ scale_max within 0.1 and 10 is needed, not {self.scale_min}, {self.scale_max}"
+            )
         if self.crop % 16 or self.margin % 16 or self.region % 16:
-            raise ConfigError(f"crop, margin and region are multiples of 16, not {self.crop}, {self.margin}, {self.region}")
+            raise ConfigError(
+                f"crop, margin and region are multiples of 16, not {self.crop}, {self.margin}, {self.region}"
+            )
         if self.crop - 2 * self.margin < 16:
             raise ConfigError(f"a margin of {self.margin} leaves nothing of a crop of {self.crop}")
         if self.region and (self.crop - 2 * self.margin) % self.region:
-            raise ConfigError(f"region={self.region} must divide the crop inside its margin, {self.crop - 2 * self.margin}")
+            raise ConfigError(
+                f"region={self.region} must divide the crop inside its margin, {self.crop - 2 * self.margin}"
+            )
 
 
 GROUPS = {"loss": "loss", "network": "network", "data": "options"}

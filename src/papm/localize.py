@@ -214,8 +214,9 @@ def _divide(
     """`wanted` points from fewer peaks: basins with mass for n > 1 objects are cut into n parts of equal mass.
 
     A basin is the cells from which steepest ascent leads to one peak. It is cut across its longest axis, n // 2 objects
-    to one side and the rest to the other, and so are the sides; each part gives a point at its centre of mass.
-    (Maps of ShanghaiTech A's own points, σ = 8 px, stride 8, 20% noise: F1 at 8 px 0.85; with the peaks alone 0.53.)
+    to one side and the rest to the other, and so are the sides; each part gives a point at its centre. Axes and centres
+    weigh mass by the map's value squared, which takes back some of the blur.
+    (Maps of ShanghaiTech A's own points, σ = 8 px, stride 8, 20% noise: F1 at 8 px 0.90; with the peaks alone 0.54.)
     """
     number = len(points)
     owner, mass, place, value = _basins(field, window, cells, groups, x, y, stride)
@@ -226,15 +227,16 @@ def _divide(
     torn = ~whole[owner]
     owner, mass, place, value = (~whole).cumsum(0)[owner[torn]] - 1, mass[torn], place[torn], value[torn]
     objects = shares[~whole]
+    sharp = mass * value**2
     while bool((objects > 1).any()):
-        second = _far_side(owner, mass, place, objects)
+        second = _far_side(owner, mass, sharp, place, objects)
         # a part keeps its number for the near side; the far sides are appended
         cut = (objects > 1).nonzero()[:, 0]
         fresh = torch.zeros_like(objects).index_put_((cut,), torch.arange(len(cut), device=cut.device) + len(objects))
         owner = torch.where(second, fresh[owner], owner)
         near = torch.where(objects > 1, objects // 2, objects)
         objects = torch.cat([near, (objects - near)[cut]])
-    middle = _grouped(place, owner, len(objects), mass)
+    middle = _grouped(place, owner, len(objects), sharp)
     best = scores.new_zeros(len(objects)).scatter_reduce_(0, owner, value, "amax")
     return torch.cat([points, middle]), torch.cat([scores, best])
 
@@ -266,20 +268,23 @@ def _basins(
 
 
 def _apportion(mass: Tensor, wanted: int) -> Tensor:
-    """How many of `wanted` objects each basin holds: one each, the rest where mass exceeds what was given most."""
-    rooms = mass.ceil().long().clamp(min=1)
+    """How many of `wanted` objects each basin holds: one each, the rest where mass exceeds what was given most.
+
+    No basin gets more than its mass rounded up, so that asking for many points makes none out of nothing.
+    """
+    rooms = (mass.ceil().long() - 1).clamp(min=0)
     basin = torch.arange(len(mass), device=mass.device).repeat_interleave(rooms)
     given = torch.arange(len(basin), device=mass.device) - (rooms.cumsum(0) - rooms)[basin] + 1
     best = (mass[basin] - given).argsort(descending=True, stable=True)[: max(0, wanted - len(mass))]
     return torch.bincount(basin[best], minlength=len(mass)) + 1
 
 
-def _far_side(owner: Tensor, mass: Tensor, place: Tensor, objects: Tensor) -> Tensor:
+def _far_side(owner: Tensor, mass: Tensor, sharp: Tensor, place: Tensor, objects: Tensor) -> Tensor:
     """bool [t]: which cells of a part lie beyond the cut that leaves n // 2 of its n objects on the near side."""
     number = len(objects)
-    off = place - _grouped(place, owner, number, mass)[owner]
+    off = place - _grouped(place, owner, number, sharp)[owner]
     moments = torch.stack([off[:, 0] ** 2 - off[:, 1] ** 2, 2 * off[:, 0] * off[:, 1]], -1)
-    spread = _grouped(moments, owner, number, mass)
+    spread = _grouped(moments, owner, number, sharp)
     angle = torch.atan2(spread[:, 1], spread[:, 0])[owner] / 2  # direction of the largest variance
     along = off[:, 0] * angle.cos() + off[:, 1] * angle.sin()
     order = along.argsort(stable=True)

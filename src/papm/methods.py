@@ -36,7 +36,16 @@ METHODS: dict[str, Method] = {
 
 # The demo network learns from nothing on small scenes; the defaults are for a pretrained VGG19 on photographs.
 BACKBONES: dict[str, Mapping[str, Any]] = {
-    "tiny": {"steps": 1500, "crop": 128, "batch": 8, "lr": 2e-3, "warmup": 50, "ema": 0.99, "grey": 0.0, "save_every": 200},
+    "tiny": {
+        "steps": 1500,
+        "crop": 128,
+        "batch": 8,
+        "lr": 2e-3,
+        "warmup": 50,
+        "ema": 0.99,
+        "grey": 0.0,
+        "save_every": 200,
+    },
 }
 
 

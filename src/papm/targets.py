@@ -147,7 +147,7 @@ def _profile(
     # The sum over the image's pixels, beyond the window too: for σ ≥ 1 the integral is that sum to better than 1 %
     # at a border and to 1e-8 elsewhere.
     lower, upper = ((edge - centre) / width for edge in domain)
-    mass = (torch.special.ndtr(upper) - torch.special.ndtr(lower)) * width * math.sqrt(2 * math.pi)
+    mass: Tensor = (torch.special.ndtr(upper) - torch.special.ndtr(lower)) * width * math.sqrt(2 * math.pi)
     return values / mass.clamp(min=1e-6)[..., None]
 
 

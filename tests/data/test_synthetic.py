@@ -298,7 +298,7 @@ def test_samples_travel_to_workers(look: str) -> None:
 
 @pytest.mark.parametrize("look", ALL)
 @pytest.mark.parametrize("size", [(33, 47), (8, 8), (256, 256), (40, 300)])
-@pytest.mark.parametrize("count", [0, 1, 5])
+@pytest.mark.parametrize("count", [0, 1, 4])
 def test_every_look_paints_every_size(look: str, size: tuple[int, int], count: int) -> None:
     sample = scene(look, size=size, count=count)
     assert sample.image.shape == (3, *size) and sample.image.dtype == torch.uint8

@@ -49,7 +49,7 @@ def evaluate(
     if json:
         ui.print_json(result)
         return
-    rows = [["MAE", found.score.mae], ["RMSE", found.score.rmse], ["NAE", found.score.nae]]
+    rows = [("MAE", found.score.mae), ("RMSE", found.score.rmse), ("NAE", found.score.nae)]
     interval = found.intervals()
     ui.table(
         ["metric", "value", "95 % interval"],

@@ -24,7 +24,9 @@ def train(
     out: Annotated[Path, typer.Option(help="The run folder.")] = Path("runs/run"),
     config: Annotated[Path | None, typer.Option(help="A YAML file of settings, e.g. a run's config.yaml.")] = None,
     resume: Annotated[bool, typer.Option("--resume", help="Go on with the run in --out.")] = False,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Time a few steps, say what the run would take, stop.")] = False,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Time a few steps, say what the run would take, stop.")
+    ] = False,
     json: Annotated[bool, typer.Option("--json", help="Print the result as JSON.")] = False,
 ) -> None:
     """Train a counter on images with dots.

@@ -80,7 +80,9 @@ def _decode(
     def one(k: int) -> None:
         image = samples[k].image
         if tuple(image.shape[1:]) != samples[k].size:
-            raise DataError(f"{samples[k].name}: the image is {tuple(image.shape[1:])}, its header said {samples[k].size}")
+            raise DataError(
+                f"{samples[k].name}: the image is {tuple(image.shape[1:])}, its header said {samples[k].size}"
+            )
         start = int(starts[k])
         pixels[start : start + image.shape[1] * image.shape[2]] = image.permute(1, 2, 0).reshape(-1, 3)
 

@@ -23,7 +23,9 @@ class Splits:
 def hold_out(dataset: Dataset, fraction: float, seed: int) -> tuple[Dataset, Dataset]:
     """A seeded split: (the rest, the held-out share), each with at least one image."""
     if len(dataset) < 2:
-        raise DataError(f"{dataset.name or 'the data'} has {len(dataset)} image(s); at least two are needed to hold one out")
+        raise DataError(
+            f"{dataset.name or 'the data'} has {len(dataset)} image(s); at least two are needed to hold one out"
+        )
     order = np.random.default_rng([seed, 3]).permutation(len(dataset))
     k = min(max(1, round(fraction * len(dataset))), len(dataset) - 1)
     return dataset.subset(sorted(order[k:].tolist()), "train"), dataset.subset(sorted(order[:k].tolist()), "val")

@@ -60,9 +60,8 @@ class AveragedWeights(WeightAveraging):
         assert self._average_model is not None
         # A young average follows quickly, else it would remember the random start for 1/(1 − decay) steps.
         decay = min(self.decay, (1 + step) / (10 + step))
-        average = [p for p in self._average_model.module.parameters()]
-        with torch.no_grad():
-            torch._foreach_lerp_(average, [p.detach() for p in pl_module.parameters()], 1 - decay)
+        average = [p.detach() for p in self._average_model.module.parameters()]
+        torch._foreach_lerp_(average, [p.detach() for p in pl_module.parameters()], 1 - decay)
         self._latest_update_step = step
 
     def network_state(self) -> dict[str, Tensor]:
@@ -139,9 +138,22 @@ class Keeper(Checkpoint):
     """last.ckpt every so many steps, at the end and on Ctrl-C; best.ckpt whenever the watched images say so."""
 
     def __init__(
-        self, folder: Path, every: int, spec: ModelSpec, recorder: Recorder, state: Callable[[], dict[str, Tensor]], choose: bool
+        self,
+        folder: Path,
+        every: int,
+        spec: ModelSpec,
+        recorder: Recorder,
+        state: Callable[[], dict[str, Tensor]],
+        choose: bool,
     ) -> None:
-        self.folder, self.every, self.spec, self.recorder, self.state, self.choose = folder, every, spec, recorder, state, choose
+        self.folder, self.every, self.spec, self.recorder, self.state, self.choose = (
+            folder,
+            every,
+            spec,
+            recorder,
+            state,
+            choose,
+        )
         self._saved = -1
 
     @property

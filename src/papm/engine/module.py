@@ -7,6 +7,7 @@ from typing import Any
 
 import lightning.pytorch as pl
 import torch
+from lightning.pytorch.utilities.types import OptimizerLRSchedulerConfig
 from torch import Tensor
 
 from papm.config import TrainConfig
@@ -16,6 +17,7 @@ from papm.losses import CountingLoss, LossContext
 from papm.metrics.torch_counting import CountingMetrics
 from papm.models import Network
 from papm.predict.predictor import counts
+from papm.structures import LossOutput
 
 
 class CountingModule(pl.LightningModule):
@@ -34,7 +36,7 @@ class CountingModule(pl.LightningModule):
         made, halo = batch
         output = self.network(made.images)
         context = LossContext(mask=made.mask, offsets=made.offsets, sizes=made.sizes, halo=halo, images=made.images)
-        result = self.loss(output, made.points, context=context)
+        result: LossOutput = self.loss(output, made.points, context=context)
         with torch.no_grad():
             terms = {"loss": result.total.detach(), "count_error": self._count_error(output, batch), **result.terms}
             values = torch.stack([v.detach().float().reshape(()) for v in terms.values()])
@@ -49,10 +51,12 @@ class CountingModule(pl.LightningModule):
         made, _ = batch
         if not hasattr(output, "density"):
             return (counts(output) - made.points.counts).abs().mean()
-        density = output.density
+        density: Tensor = output.density
         if made.mask is not None:
             s = output.stride
-            density = density * made.mask[:, None, s // 2 :: s, s // 2 :: s][..., : density.shape[-2], : density.shape[-1]]
+            density = (
+                density * made.mask[:, None, s // 2 :: s, s // 2 :: s][..., : density.shape[-2], : density.shape[-1]]
+            )
         return (density.sum((1, 2, 3)) - made.points.counts).abs().mean()
 
     def flush(self) -> dict[str, float]:
@@ -85,7 +89,7 @@ class CountingModule(pl.LightningModule):
 
     # -- optimisation ------------------------------------------------------------------------------------------------
 
-    def configure_optimizers(self) -> dict[str, Any]:
+    def configure_optimizers(self) -> OptimizerLRSchedulerConfig:
         c = self.config
         groups = self.network.parameter_groups()
         rates = {"trunk": c.lr if c.trunk_lr is None else c.trunk_lr, "head": c.lr}

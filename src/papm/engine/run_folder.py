@@ -1,6 +1,6 @@
 """The folder of a training run: what was asked, on what machine, what came out.
 
-    config.yaml  environment.json  metrics.csv  tensorboard/  last.ckpt  best.ckpt  result.json  predictions.csv  report.html
+config.yaml  environment.json  metrics.csv  tensorboard/  last.ckpt  best.ckpt  result.json  predictions.csv  report.html
 """
 
 from __future__ import annotations
@@ -66,7 +66,9 @@ def revision() -> str:
         top = subprocess.run(["git", "rev-parse", "HEAD"], cwd=here, capture_output=True, text=True, timeout=5)
         if top.returncode:
             return __version__
-        dirty = subprocess.run(["git", "status", "--porcelain", "-uno"], cwd=here, capture_output=True, text=True, timeout=5)
+        dirty = subprocess.run(
+            ["git", "status", "--porcelain", "-uno"], cwd=here, capture_output=True, text=True, timeout=5
+        )
         return top.stdout.strip()[:12] + ("+" if dirty.stdout.strip() else "")
     except (OSError, subprocess.SubprocessError):
         return __version__

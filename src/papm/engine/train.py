@@ -15,7 +15,8 @@ import lightning.pytorch as pl
 import torch
 from lightning.pytorch.loggers import TensorBoardLogger
 
-from papm import checkpoint, config as configuration, data, losses, methods, models
+from papm import checkpoint, data, losses, methods, models
+from papm import config as configuration
 from papm.checkpoint import ModelSpec
 from papm.config import TrainConfig
 from papm.data.splits import Splits, choose
@@ -24,7 +25,7 @@ from papm.engine.data import CountingData
 from papm.engine.evaluate import Evaluation, evaluate, write_evaluation
 from papm.engine.module import CountingModule
 from papm.engine.run_folder import hardware, prepare, revision
-from papm.errors import ConfigError
+from papm.errors import ConfigError, unknown
 from papm.files import write_json
 from papm.losses.regions import RegionLoss
 from papm.models import Network
@@ -57,11 +58,11 @@ def resolve(method: str, backbone: str, given: dict[str, Any]) -> TrainConfig:
     known = models.info(backbone).options
     for key in config.network:
         if key not in known:
-            raise configuration.unknown(f"option of network '{backbone}'", key, known)
+            raise unknown(f"option of network '{backbone}'", key, known)
     loss_options = losses.options(methods.method(method).loss)
     for key in config.loss:
         if key not in loss_options:
-            raise configuration.unknown(f"option of loss '{methods.method(method).loss}'", key, loss_options)
+            raise unknown(f"option of loss '{methods.method(method).loss}'", key, loss_options)
     return config
 
 
@@ -105,16 +106,10 @@ def train(
     module = CountingModule(network, loss, config)
     counting = CountingData(splits, config, loss.halo, on_item=on_image)
     counting.load(device)
-    if device.type == "cuda":
-        torch.set_float32_matmul_precision("high")
-        network.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
-        if config.compile == "yes" or (config.compile == "auto" and config.steps >= COMPILE_PAYS):
-            network.compile(mode=COMPILE_MODE, dynamic=False)
-            counting.compile_render()
-
+    place_on(device, network, counting, config)
     spec = ModelSpec(config.backbone, dict(config.network), config.method, configuration.to_mapping(config))
     recorder = Recorder(folder, config.log_every, watcher)
-    average = AveragedWeights(config.ema, device) if config.ema else None
+    average = average_weights(config, device)
     state = average.network_state if average is not None else network.state_dict
     keeper = Keeper(folder, config.save_every, spec, recorder, state, choose=config.select != "last")
     stop = StopOnInterrupt()
@@ -127,7 +122,9 @@ def train(
         warnings.filterwarnings("ignore", message=".*does not have many workers.*")
         warnings.filterwarnings("ignore", message=".*LeafSpec.*")
         warnings.filterwarnings("ignore", message=".*lr_scheduler.step.*")
-        trainer.fit(module, datamodule=counting, ckpt_path=last if resume and last.exists() else None, weights_only=True)
+        trainer.fit(
+            module, datamodule=counting, ckpt_path=last if resume and last.exists() else None, weights_only=True
+        )
     if stop.interrupted and trainer.global_step < config.steps:
         return RunResult(folder, trainer.global_step, True, None)
     if not trainer.is_global_zero:
@@ -136,6 +133,22 @@ def train(
         keeper.write_best(trainer.global_step)
     result = finish(config, folder, splits, recorder, device, time.monotonic() - started)
     return RunResult(folder, trainer.global_step, False, result)
+
+
+def place_on(device: torch.device, network: Network, counting: CountingData, config: TrainConfig) -> None:
+    """Memory layout and compilation that suit the device."""
+    if device.type != "cuda":
+        return
+    torch.set_float32_matmul_precision("high")
+    network.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+    if config.compile == "yes" or (config.compile == "auto" and config.steps >= COMPILE_PAYS):
+        network.compile(mode=COMPILE_MODE, dynamic=False)
+        counting.compile_render()
+
+
+def average_weights(config: TrainConfig, device: torch.device) -> AveragedWeights | None:
+    """The running average of the weights, if the configuration wants one."""
+    return AveragedWeights(config.ema, device) if config.ema else None
 
 
 def make_trainer(
@@ -155,6 +168,7 @@ def make_trainer(
         check_val_every_n_epoch=None,
         limit_val_batches=1.0 if watch else 0,
         num_sanity_val_steps=0,
+        log_every_n_steps=min(config.log_every, config.steps),
         benchmark=device.type == "cuda",
         gradient_clip_val=config.clip or None,
         callbacks=callbacks,
@@ -189,7 +203,12 @@ def finish(
         "noise_kind": config.noise_kind,
         "seed": config.seed,
         "steps": config.steps,
-        "options": {"loss": dict(config.loss), "network": dict(config.network), "crop": config.crop, "batch": config.batch},
+        "options": {
+            "loss": dict(config.loss),
+            "network": dict(config.network),
+            "crop": config.crop,
+            "batch": config.batch,
+        },
         "select": config.select,
         "selected_step": spec.step,
         "mae": None,

@@ -50,7 +50,9 @@ class RegionLoss(CountingLoss):
     def __init__(self, loss: CountingLoss, region: int, margin: int = 0) -> None:
         super().__init__(loss.stride)
         if region % loss.stride or margin % loss.stride:
-            raise ConfigError(f"region={region} and margin={margin} must be multiples of the map's stride {loss.stride}")
+            raise ConfigError(
+                f"region={region} and margin={margin} must be multiples of the map's stride {loss.stride}"
+            )
         self.loss, self.region, self.margin = loss, region, margin
         self.halo = loss.halo
 
@@ -61,7 +63,7 @@ class RegionLoss(CountingLoss):
         rows, columns = -(-inner.shape[-2] // block), -(-inner.shape[-1] // block)
         y, x = torch.meshgrid(torch.arange(rows), torch.arange(columns), indexing="ij")
         corners = torch.stack([x, y], -1).reshape(-1, 2).to(density.device, density.dtype) * self.region + self.margin
-        made = self.loss(
+        made: LossOutput = self.loss(
             split_map(inner, block),
             split_points(points, corners, self.region),
             context=None if context is None else self._context(context, corners),

@@ -23,8 +23,8 @@ class Tiny(DensityNetwork):
         self.multiple = 8
         # 1 + 2 + 4 down, 8·(1 + 2 + 4) of context, then one coarse cell for each ×2 up.
         self.reach = {8: 63, 4: 63 + 8, 2: 63 + 8 + 4}[stride]
-        # Density goes with the area of a cell. With this factor Adam's steps do so too; without it, at stride 2, the first
-        # steps overshoot below zero everywhere and the last ReLU stays dead.
+        # Density goes with the area of a cell; with this factor Adam's steps do so too. Without it the first steps at
+        # stride 2 can overshoot below zero everywhere, and the last ReLU stays dead (seen with one of three seeds).
         self.gain = stride**2 / 256
         self.down2 = nn.Conv2d(3, 16, 3, stride=2, padding=1)
         self.down4 = nn.Conv2d(16, 32, 3, stride=2, padding=1)

@@ -158,9 +158,11 @@ def _umask() -> int:
 def _write_csv(path: str | Path, header: Sequence[str], rows: Sequence[Sequence[Any]]) -> Path:
     # surrogateescape: a file name that is no UTF-8 keeps its bytes
     with atomic(path, "w", encoding="utf-8", errors="surrogateescape", newline="") as file:
-        writer = csv.writer(file, lineterminator="\n")
-        writer.writerow(header)
-        writer.writerows(rows)
+        plain = csv.writer(file, lineterminator="\n")
+        # before Python 3.13 a lone carriage return goes out bare, and readers take it for the end of a line
+        quoted = csv.writer(file, lineterminator="\n", quoting=csv.QUOTE_ALL)
+        for row in (header, *rows):
+            (quoted if "\r" in row[0] else plain).writerow(row)
     return Path(path)
 
 

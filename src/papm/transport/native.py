@@ -90,14 +90,6 @@ def usable(window: Window | None, dtype: torch.dtype) -> bool:
     return window is not None and dtype == torch.float32 and 2 * window.radius + 1 <= WIDTHS[-1] and available()
 
 
-@functools.lru_cache(maxsize=16)
-def _block(radius: int, width: int) -> tuple[Tensor, Tensor]:
-    """Offsets (dy, dx) of a window stored as 2·radius + 1 rows of `width` cells, the last ones padding."""
-    rows = torch.arange(-radius, radius + 1)
-    columns = torch.arange(-radius, width - radius)
-    return rows.repeat_interleave(width), columns.repeat(len(rows))
-
-
 def solve(
     problem: WindowProblem, a: Tensor, b: Tensor, u: Tensor, floor: float, iterations: int
 ) -> tuple[Tensor, Tensor]:
@@ -110,7 +102,7 @@ def solve(
     width = next((k for k in WIDTHS if k >= rows), 0)
     if not width or a.dtype != torch.float32 or a.device.type != "cpu":
         raise ConfigError("the compiled transport solver takes float32 on the CPU and narrow windows; use solver 'auto'")
-    kernel = problem.block(_block(radius, width)).contiguous()
+    kernel = problem.block(torch.arange(-radius, radius + 1), torch.arange(-radius, width - radius)).contiguous()
     pitch = w + width - 1
     base = (problem.cells[0] * pitch + problem.cells[1]).to(torch.int32).contiguous()
     a, b, u = a.contiguous(), b.contiguous(), u.clone(memory_format=torch.contiguous_format)

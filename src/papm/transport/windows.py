@@ -18,7 +18,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from papm.transport.costs import Cost, kernel_radius
+from papm.transport.costs import Cost, kernel_radius, reach_of
 
 
 @dataclass(frozen=True)
@@ -47,7 +47,7 @@ def window_for(cost: Cost, reg: float, stride: int, floor: float, dtype: torch.d
     info = torch.finfo(dtype)
     smallest = max(info.tiny, info.eps * floor * floor)
     far = far_value(cost, reg, smallest)
-    reach = kernel_radius(cost, reg, max(smallest, far * (1 + info.eps)))
+    reach = reach_of(cost, cost.cap * (1 - 1e-12)) if far else kernel_radius(cost, reg, smallest)
     if not math.isfinite(reach):
         return None
 
@@ -86,6 +86,23 @@ def cells_of(xy: Tensor, size: tuple[int, int], stride: int) -> tuple[Tensor, Te
     return cell[..., 1].clamp(0, size[0] - 1), cell[..., 0].clamp(0, size[1] - 1)
 
 
+def kernel_values(r2: Tensor, cost: Cost, reg: float, smallest: float) -> Tensor:
+    """exp(-C/ε) - κ at squared distances, zero where it is not above `smallest` (or not above κ); r² may be infinite."""
+    far = far_value(cost, reg, smallest)
+    least = math.log(max(smallest, far))
+    exponent = cost(r2) * (-1 / reg)
+    drop = exponent <= least
+    kernel = exponent.masked_fill_(drop, 0.0).exp_()  # masked first: on a CPU numbers below the normal range are slow
+    return (kernel.sub_(far) if far else kernel).masked_fill_(drop, 0.0)
+
+
+def axis_distances(position: Tensor, cell: Tensor, offset: Tensor, length: int, stride: int) -> Tensor:
+    """Squared distance along one axis from positions to the centres of cells `cell` + `offset`; infinite outside the map."""
+    other = cell + offset
+    squared = ((other + 0.5) * stride - position).square()
+    return torch.where((other >= 0) & (other < length), squared, math.inf)
+
+
 def window_kernel(
     xy: Tensor,
     cells: tuple[Tensor, Tensor],
@@ -100,12 +117,9 @@ def window_kernel(
     """exp(-C/ε) - κ on the windows, [B, n, entries], or [B, entries, n] with `entries_first`; zero outside the map."""
     dim = 1 if entries_first else 2
     dy, dx = (o[:, None] if entries_first else o for o in offsets)
-    row, column = cells[0].unsqueeze(dim) + dy, cells[1].unsqueeze(dim) + dx
-    x, y = xy[..., 0].unsqueeze(dim), xy[..., 1].unsqueeze(dim)
-    r2 = ((row + 0.5) * stride - y).square() + ((column + 0.5) * stride - x).square()
-    kernel = torch.exp(cost(r2) / -reg) - far_value(cost, reg, smallest)
-    keep = (row >= 0) & (row < size[0]) & (column >= 0) & (column < size[1]) & (kernel > smallest)
-    return torch.where(keep, kernel, 0.0)
+    y = axis_distances(xy[..., 1].unsqueeze(dim), cells[0].unsqueeze(dim), dy, size[0], stride)
+    x = axis_distances(xy[..., 0].unsqueeze(dim), cells[1].unsqueeze(dim), dx, size[1], stride)
+    return kernel_values(y + x, cost, reg, smallest)
 
 
 @dataclass(frozen=True)
@@ -140,7 +154,10 @@ class WindowProblem:
     @functools.cached_property
     def kernel(self) -> Tensor:
         """exp(-C/ε) - κ on the windows, [B, n, entries]."""
-        return self.block(_offsets(self.window.half, self.xy.device))
+        return window_kernel(
+            self.xy, self.cells, self.size, self.stride, self.cost, self.reg,
+            _offsets(self.window.half, self.xy.device), self.window.smallest,
+        )  # fmt: skip
 
     @functools.cached_property
     def index(self) -> Tensor:
@@ -150,11 +167,11 @@ class WindowProblem:
         first = (self.cells[0] + self.radius) * pitch + self.cells[1] + self.radius
         return (first[..., None] + (dy * pitch + dx)).flatten(1)
 
-    def block(self, offsets: tuple[Tensor, Tensor]) -> Tensor:
-        """The kernel at other offsets (dy, dx) than the window's own."""
-        return window_kernel(
-            self.xy, self.cells, self.size, self.stride, self.cost, self.reg, offsets, self.window.smallest
-        )
+    def block(self, rows: Tensor, columns: Tensor) -> Tensor:
+        """The kernel on a rectangle of offsets instead of the window, [B, n, rows, columns]."""
+        y = axis_distances(self.xy[..., 1, None], self.cells[0][..., None], rows, self.size[0], self.stride)
+        x = axis_distances(self.xy[..., 0, None], self.cells[1][..., None], columns, self.size[1], self.stride)
+        return kernel_values(y[..., :, None] + x[..., None, :], self.cost, self.reg, self.window.smallest)
 
     def _padded(self, v: Tensor) -> Tensor:
         r = self.radius

@@ -40,7 +40,8 @@ import numpy as np
 import torch
 
 from papm.data.base import Annotation, Entry, Reader, register
-from papm.data.readers.faults import MAX_COORDINATE, check_size
+from papm.data.readers.faults import MAX_COORDINATE
+from papm.data.readers.matfile import load_mat
 from papm.errors import DataError
 from papm.images import find_images
 
@@ -51,29 +52,16 @@ GROUND_TRUTH = ("ground_truth", "ground-truth")
 
 def read_points(path: Path, origin: float = ORIGIN) -> Annotation:
     """Head positions of one GT_IMG_k.mat: `image_info{1}.location`, n × 2, as (x, y)."""
-    import scipy.io
-
-    check_size(path)
-    expected = "expected a MATLAB 5 file with image_info{1}.location of n × 2 numbers"
-    try:
-        content = scipy.io.loadmat(str(path), variable_names=["image_info"])
-    except NotImplementedError as e:
-        raise DataError(f"{path}: a MATLAB 7.3 (HDF5) file; {expected}, so save it again with -v7") from e
-    except Exception as e:  # scipy raises many kinds on a damaged file
-        raise DataError(
-            f"{path}: damaged or not a MATLAB file ({str(e).strip() or type(e).__name__}); {expected}"
-        ) from e
-    if "image_info" not in content:
-        raise DataError(f"{path}: has no variable 'image_info'; {expected}")
-    info = _unwrap(content["image_info"])
+    expected = "a MATLAB 5 file with image_info{1}.location of n × 2 numbers"
+    info = _unwrap(load_mat(path, "image_info", expected=expected)["image_info"])
     if not isinstance(info, np.ndarray | np.void) or "location" not in (info.dtype.names or ()):
-        raise DataError(f"{path}: 'image_info' has no field 'location'; {expected}")
+        raise DataError(f"{path}: 'image_info' has no field 'location'; expected {expected}")
     location = np.asarray(_unwrap(info["location"]))
     if location.size == 0:
         return Annotation(torch.zeros(0, 2))
     if location.dtype.kind not in "fiu" or location.ndim != 2 or location.shape[1] != 2:
         shape = "×".join(map(str, location.shape))
-        raise DataError(f"{path}: 'location' is {shape} of {location.dtype}; {expected}")
+        raise DataError(f"{path}: 'location' is {shape} of {location.dtype}; expected {expected}")
     xy = location.astype(np.float64)
     bad = np.flatnonzero(~(np.abs(xy) <= MAX_COORDINATE).all(1))  # NaN compares false
     if len(bad):

@@ -1,0 +1,311 @@
+"""`papm data …`: look at datasets, check them, and write them anew."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from papm.errors import ConfigError, unknown
+
+app = typer.Typer(
+    help="Look at datasets, check them, and write them anew.",
+    pretty_exceptions_enable=False,
+    rich_markup_mode=None,
+    no_args_is_help=True,
+)
+
+Data = Annotated[str, typer.Argument(help="NAME:ROOT, a dataset name, or a folder whose format is recognised.")]
+Options = Annotated[list[str] | None, typer.Argument(help="Options of the dataset: key=value …, e.g. origin=0.5")]
+Out = Annotated[Path, typer.Option(help="The folder to write; new or empty.")]
+Link = Annotated[bool, typer.Option("--link", help="Link the images instead of copying them.")]
+Inside = Annotated[bool, typer.Option("--inside-only", help="Leave out points that lie outside their image.")]
+Split = Annotated[str | None, typer.Option(help="Only this split.")]
+Seed = Annotated[int, typer.Option(help="Random seed.", min=0)]
+Json = Annotated[bool, typer.Option("--json", help="Print the result as JSON.")]
+
+SHOWN = 50  # findings listed without --all
+
+
+@app.command("list")
+def list_formats(json: Json = False) -> None:
+    """Name every dataset that can be read and the files it expects.
+
+    Example: papm data list
+    """
+    from papm.cli import ui
+    from papm.data import base
+
+    known = base.readers().values()
+    if json:
+        ui.print_json([{"name": r.name, "summary": r.summary, "layout": r.layout} for r in known])
+        return
+    for r in known:
+        typer.echo(f"{r.name:16}{r.summary}")
+        if r.layout:
+            typer.echo(f"{'':16}{r.layout}")
+    typer.echo("\nWrite NAME:FOLDER, e.g. papm data info folder:photos; a bare folder is recognised by its files.")
+
+
+@app.command("info")
+def info(data: Data, options: Options = None, json: Json = False) -> None:
+    """Sum up a dataset: images, points, counts, spacing, sizes and blemishes of each split.
+
+    Example: papm data info photos/
+    """
+    from papm.cli import dataset_io as io
+    from papm.cli import ui
+    from papm.data.check import summary
+
+    found = summary(io.open_dataset(data, options))
+    if json:
+        ui.print_json(found)
+        return
+    rows: list[list[object]] = [
+        [what, *(_shown(found[s], key) for s in found)]
+        for what, key in (
+            ("images", "images"),
+            ("points", "points"),
+            ("count an image: least", "count_min"),
+            ("mean", "count_mean"),
+            ("median", "count_median"),
+            ("most", "count_max"),
+            ("images without points", "without_points"),
+            ("points outside their image", "outside"),
+            ("points repeated exactly", "duplicates"),
+            ("nearest neighbour, px", "neighbour_distance"),
+            ("smallest image, H×W", "size_min"),
+            ("largest image, H×W", "size_max"),
+        )
+    ]
+    ui.table(["", *found], rows)
+
+
+def _shown(facts: Mapping[str, Any], key: str) -> str:
+    value = facts.get(key)
+    if isinstance(value, Sequence) and not isinstance(value, str):
+        return "×".join(map(str, value))
+    return "–" if value is None else f"{value:.1f}" if isinstance(value, float) else str(value)
+
+
+@app.command("stats")
+def stats(data: Data, options: Options = None, split: Split = None, json: Json = False) -> None:
+    """Draw how counts and distances between neighbours are spread, as bars of text.
+
+    Example: papm data stats photos/ --split train
+    """
+    from papm.cli import dataset_io as io
+    from papm.cli import ui
+    from papm.points import spacing
+
+    result: dict[str, dict[str, list[dict[str, float | int]]]] = {}
+    for name, dataset in io.open_dataset(data, options, split).items():
+        distances = [d for s in dataset if len(s.points_inside) > 1 for d in spacing(s.points_inside, 1).tolist()]
+        result[name] = {
+            "objects an image": _bins([s.count for s in dataset]),
+            "px to the nearest neighbour": _bins(distances),
+        }
+    if json:
+        ui.print_json(result)
+        return
+    for name, parts in result.items():
+        for what, bins in parts.items():
+            typer.echo(f"{name}: {what}" + ("" if bins else ": nothing to show"))
+            top = max((int(b["n"]) for b in bins), default=1)
+            for b in bins:
+                drawn = "█" * max(round(40 * int(b["n"]) / top), 1 if b["n"] else 0)
+                typer.echo(f"{b['from']:>10g} to {b['to']:<10g}{b['n']:>8}  {drawn}")
+
+
+def _bins(values: Sequence[float]) -> list[dict[str, float | int]]:
+    """About ten bins of a round width; the last one takes in the farthest hundredth, which would flatten the rest."""
+    import numpy as np
+
+    if not values:
+        return []
+    v = np.asarray(values, dtype=np.float64)
+    low, high, most = float(v.min()), float(np.quantile(v, 0.99)), float(v.max())
+    step = next(s for e in range(-3, 12) for s in (10.0**e, 2 * 10.0**e, 5 * 10.0**e) if high - low <= 10 * s)
+    first = int(low // step)
+    where = np.minimum((v // step).astype(np.int64) - first, int(high // step) - first)
+    edges = [round((first + k) * step, 6) for k in range(int(where.max()) + 2)]
+    counted = np.bincount(where, minlength=len(edges) - 1)
+    if most > edges[-1]:
+        edges[-1] = round(most, 2)
+    return [{"from": a, "to": b, "n": int(n)} for a, b, n in zip(edges, edges[1:], counted)]
+
+
+@app.command("check")
+def check(
+    data: Data,
+    options: Options = None,
+    strict: Annotated[bool, typer.Option("--strict", help="Warnings fail the check too.")] = False,
+    everything: Annotated[bool, typer.Option("--all", help=f"List every finding, not the first {SHOWN}.")] = False,
+    headers: Annotated[bool, typer.Option("--quick", help="Read image headers only, decode nothing.")] = False,
+    json: Json = False,
+) -> None:
+    """Read every image and annotation and list what is wrong; exit code 2 when something is.
+
+    Example: papm data check photos/
+    """
+    from papm.cli import dataset_io as io
+    from papm.cli import ui
+    from papm.data import base
+    from papm.data import check as checks
+
+    name, root = io.parse(data)
+    chosen = io.reader_options(name, options)
+    images = 0
+    with ui.bar() as progress:
+        task = progress.add_task("checking", total=None, note="")
+
+        def on_item(done: int, total: int) -> None:
+            nonlocal images
+            images = done
+            progress.update(task, completed=done, total=total)
+
+        findings = checks.check(name, root, decode=not headers, on_item=on_item, **chosen)
+    if base.reader(name).entries is None:  # made on the spot: opening it is the whole check
+        images = sum(map(len, base.open(name, root, **chosen).values()))
+    n = {kind: sum(f.severity == kind for f in findings) for kind in ("error", "warning", "info")}
+    failed = checks.has_errors(findings, strict)
+    if json:
+        listed = [
+            {"severity": f.severity, "file": f.file and str(f.file), "line": f.line, "message": f.message}
+            for f in findings
+        ]
+        ui.print_json({"data": data, "format": name, "images": images, "ok": not failed, "found": n, "findings": listed})
+    else:
+        shown = findings if everything else findings[:SHOWN]
+        for f in shown:
+            typer.echo(str(f))
+        if rest := len(findings) - len(shown):
+            typer.echo(f"… and {rest} more; --all lists them")
+        numbers = ", ".join(f"{v} {what}{'' if v == 1 else 's'}" for what, v in zip(("error", "warning", "note"), n.values()))
+        advice = (
+            "Mend the errors, then check again."
+            if n["error"]
+            else "The warnings count as errors because of --strict."
+            if failed
+            else f"Good to use: papm train {data}"
+            if not n["warning"]
+            else f"Usable, but look at the warnings; then: papm train {data}"
+        )
+        typer.echo(f"Checked {images} image{'' if images == 1 else 's'} as '{name}': {numbers}. {advice}")
+    if failed:
+        raise typer.Exit(2)
+
+
+@app.command("convert")
+def convert(
+    data: Data, out: Out, options: Options = None, link: Link = False, inside_only: Inside = False, json: Json = False
+) -> None:
+    """Write any dataset as a folder of images with a text file of points beside each.
+
+    Example: papm data convert shanghaitech-a:data/ShanghaiTech --out heads
+    """
+    from papm.cli import dataset_io as io
+
+    io.check_out(out)
+    done = io.write(io.writable(io.open_dataset(data, options)), out, link=link, inside_only=inside_only)
+    _written(done, out, json)
+
+
+@app.command("split")
+def split(
+    data: Data,
+    out: Out,
+    options: Options = None,
+    val: Annotated[float, typer.Option(help="Share of the images for validation.")] = 0.1,
+    test: Annotated[float, typer.Option(help="Share of the images for testing.")] = 0.2,
+    seed: Seed = 0,
+    link: Link = False,
+    inside_only: Inside = False,
+    json: Json = False,
+) -> None:
+    """Divide a dataset at random into the sub-folders train, val and test.
+
+    Example: papm data split photos/ --out divided --val 0.1 --test 0.2
+    """
+    from papm.cli import dataset_io as io
+    from papm.cli import ui
+    from papm.data.splits import hold_out
+
+    if not (val >= 0 and test >= 0 and val + test < 1):
+        raise ConfigError(f"--val {val:g} and --test {test:g} are shares ≥ 0 that leave something to train on")
+    io.check_out(out)
+    found = io.writable(io.open_dataset(data, options))
+    parts = {"train": io.pool(found)}
+    if len(found) > 1:
+        ui.err.print(f"The splits {', '.join(found)} are put together and divided anew.")
+    if test:
+        parts["train"], parts["test"] = hold_out(parts["train"], test, seed)
+    if val:
+        parts["train"], parts["val"] = hold_out(parts["train"], val / (1 - test), seed)
+    parts = {s: parts[s] for s in io.WRITABLE if s in parts}
+    _written(io.write(parts, out, link=link, inside_only=inside_only), out, json)
+
+
+@app.command("displace")
+def displace(
+    data: Data,
+    out: Out,
+    options: Options = None,
+    noise: Annotated[
+        float | None,
+        typer.Option(help="How far points move: pixels (8); with --kind extent a share of each object's size (0.35)."),
+    ] = None,
+    kind: Annotated[str, typer.Option(help="ring (exactly so far), disc, gaussian (σ per axis) or extent.")] = "ring",
+    edge: Annotated[str, typer.Option(help="A point that leaves its image: redraw, clip or drop.")] = "redraw",
+    missed: Annotated[float, typer.Option(help="Chance that an object is left out.")] = 0.0,
+    doubled: Annotated[float, typer.Option(help="Chance that an object is marked twice.")] = 0.0,
+    seed: Seed = 0,
+    split: Annotated[str | None, typer.Option(help="Displace this split only; the others stay as they are.")] = None,
+    link: Link = False,
+    json: Json = False,
+) -> None:
+    """Write a dataset as a less careful person would have annotated it: points moved, missed, doubled.
+
+    Example: papm data displace photos/ --out noisy --noise 8 --split train
+    """
+    from papm.cli import dataset_io as io
+    from papm.data.annotator import Annotator, annotate_dataset
+
+    kinds: dict[str, Any] = {"ring": "ring", "disc": "disc", "gaussian": "gaussian", "extent": "extent"}
+    edges: dict[str, Any] = {"redraw": "redraw", "clip": "clip", "drop": "drop"}
+    for what, given, known in (("kind", kind, kinds), ("edge rule", edge, edges)):
+        if given not in known:
+            raise unknown(what, given, known)
+    if noise is None:
+        noise = 0.35 if kind == "extent" else 8.0
+    if noise < 0 or noise != noise:
+        raise ConfigError(f"--noise is a number ≥ 0, not {noise:g}")
+    annotator = Annotator(kinds[kind], noise, missed=missed, doubled=doubled, edge=edges[edge])
+    io.check_out(out)
+    found = io.writable(io.open_dataset(data, options))
+    if split is not None and split not in found:
+        raise unknown("split", split, found)
+    moved = {s: annotate_dataset(d, annotator, seed) if split in (None, s) else d for s, d in found.items()}
+    made = {
+        "data": data,
+        "displaced": [s for s in found if split in (None, s)],
+        "noise": noise, "kind": kind, "edge": edge, "missed": missed, "doubled": doubled, "seed": seed,
+    }
+    done = io.write(moved, out, link=link, made=made)
+    for s, n in done.items():
+        n["points_before"] = sum(x.count for x in found[s])
+    _written(done, out, json, made)
+
+
+def _written(done: Mapping[str, Mapping[str, int]], out: Path, json: bool, made: Mapping[str, Any] | None = None) -> None:
+    from papm.cli import ui
+
+    if json:
+        ui.print_json({"out": str(out), **(made or {}), "splits": done})
+        return
+    for split, n in done.items():
+        was = f" (before: {n['points_before']})" if "points_before" in n else ""
+        typer.echo(f"{split}: {n['images']} images, {n['points']} points{was}")
+    typer.echo(f"Written to {out}. Next: papm data check {out}")

@@ -1,0 +1,170 @@
+"""What the `papm data` commands share: opening what a user names, and writing it anew as a `folder` dataset.
+
+A dataset is written under another name beside its place and renamed at the end, so that a command that fails or is
+interrupted leaves nothing behind.
+"""
+
+from __future__ import annotations
+
+import inspect
+import os
+import shutil
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from papm.cli import ui
+from papm.config import parse_overrides
+from papm.data import Dataset, base, parse_spec
+from papm.data.writers import write_folder
+from papm.errors import ConfigError, DataError, PapmError, unknown
+from papm.files import write_json
+from papm.images import find_images
+from papm.structures import Sample
+
+# The splits a folder dataset can hold; `all` is a folder without sub-folders.
+WRITABLE = ("train", "val", "test", "all")
+
+
+def parse(data: str) -> tuple[str, Path | None]:
+    """`parse_spec`, except that a folder of images is `folder` data even when nothing in it can be read as points.
+
+    The reader then names the file and the line that are wrong, where recognition can only say that it fails.
+    """
+    try:
+        return parse_spec(data)
+    except DataError:
+        path = Path(data).expanduser()
+        places = [path, *(path / d for d in ("images", "train", "test", "train/images", "test/images"))]
+        if any(p.is_dir() and find_images(p) for p in places):
+            return "folder", path
+        raise
+
+
+def reader_options(name: str, given: Sequence[str] | None) -> dict[str, Any]:
+    """key=value pairs as options of a reader; an unknown key names the nearest, a number must be one."""
+    chosen = parse_overrides(given or [])
+    chosen |= chosen.pop("options", {})  # written data.key=value, as for papm train
+    r = base.reader(name)
+    parameters = inspect.signature(r.entries or r.make or dict).parameters
+    if any(p.kind is p.VAR_KEYWORD for p in parameters.values()):
+        return chosen
+    known = {k: p for k, p in parameters.items() if p.kind is p.KEYWORD_ONLY}
+    for key, value in chosen.items():
+        if key not in known:
+            raise unknown(f"option of {name}", key, known)
+        if isinstance(known[key].default, float) and not isinstance(value, (int, float)):
+            raise ConfigError(f"{key} is a number, not '{value}'")
+    return chosen
+
+
+def open_dataset(data: str, options: Sequence[str] | None = None, split: str | None = None) -> dict[str, Dataset]:
+    """Open a dataset, one split of it if asked, while a terminal shows that something goes on."""
+    name, root = parse(data)
+    chosen = reader_options(name, options)
+    with ui.err.status("reading annotations"):
+        found = base.open(name, root, **chosen)
+    if not found:
+        raise DataError(f"{data}: there are no images in this dataset")
+    if split is None:
+        return found
+    if split not in found:
+        raise unknown("split", split, found)
+    return {split: found[split]}
+
+
+def writable(found: Mapping[str, Dataset]) -> dict[str, Dataset]:
+    """The splits that sub-folders can hold: train, val and test, else the whole; folds overlap and are left out."""
+    kept = {s: found[s] for s in WRITABLE[:3] if s in found} or {s: found[s] for s in ("all",) if s in found}
+    if not kept:
+        raise DataError(f"a folder dataset has the splits train, val and test, and this one has {', '.join(found)}")
+    if left := [s for s in found if s not in kept]:
+        ui.err.print(f"Left out, for a folder dataset cannot hold them: {', '.join(left)}")
+    return kept
+
+
+def check_out(out: Path) -> None:
+    """Refuse to write where something is."""
+    if out.exists() and not out.is_dir():
+        raise DataError(f"{out}: is a file; give a folder to write to")
+    if out.is_dir() and any(out.iterdir()):
+        raise DataError(f"{out}: not empty; choose a new folder")
+
+
+@contextmanager
+def _staged(out: Path) -> Iterator[Path]:
+    """A folder beside `out` that takes its place at the end, or vanishes; messages speak of `out`."""
+    check_out(out)
+    place = out.expanduser().resolve()
+    draft = place.parent / f".{place.name}.{os.getpid()}.tmp"
+    try:
+        draft.mkdir(parents=True)
+        yield draft
+        if place.is_dir():  # empty, as checked above
+            place.rmdir()
+        draft.replace(place)
+    except PapmError as error:
+        raise DataError(str(error).replace(str(draft), str(out))) from None
+    except OSError as error:
+        raise DataError(f"{out}: cannot be written ({error.strerror or error}); nothing was left there") from None
+    finally:
+        shutil.rmtree(draft, ignore_errors=True)
+
+
+def write(
+    datasets: Mapping[str, Dataset],
+    out: Path,
+    *,
+    link: bool = False,
+    inside_only: bool = False,
+    made: Mapping[str, Any] | None = None,
+) -> dict[str, dict[str, int]]:
+    """Write splits as sub-folders of `out`; gives the images, points and outside points of each.
+
+    `made`, how the points came about, is kept beside them as displaced.json.
+    """
+    lost: set[str] = set()
+    done: dict[str, dict[str, int]] = {}
+    with _staged(out) as draft, ui.items("writing", sum(map(len, datasets.values()))) as advance:
+
+        def passing(dataset: Dataset) -> Iterator[Sample]:
+            for sample in dataset:
+                yield _plain(sample, lost)
+                advance()
+
+        for split, dataset in datasets.items():
+            folder = draft if split == "all" else draft / split
+            images = write_folder(passing(dataset), folder, "link" if link else True, inside_only=inside_only)
+            inside, points = (sum(n) for n in zip(*((int(s.inside.sum()), s.count) for s in dataset)))
+            outside = 0 if inside_only else points - inside
+            done[split] = {"images": images, "points": inside + outside, "outside": outside}
+            if folder != draft and (folder / "classes.txt").exists():  # the reader looks for it at the top
+                (folder / "classes.txt").replace(draft / "classes.txt")
+        if made is not None:
+            write_json(draft / "displaced.json", made)
+    if lost:
+        ui.err.print(f"Folder data cannot hold {', '.join(sorted(lost))}: left out.")
+    if outside := sum(n["outside"] for n in done.values()):
+        ui.err.print(f"{outside} points lie outside their image, an error in folder data; --inside-only leaves them out.")
+    return done
+
+
+def _plain(sample: Sample, lost: set[str]) -> Sample:
+    """The sample without what the text format cannot hold; `lost` collects what that was."""
+    words = {"boxes": "boxes", "extents": "object sizes", "roi_source": "regions of interest", "perspective": "perspective"}
+    lost.update(words[k] for k in words if getattr(sample, k) is not None)
+    return replace(sample, boxes=None, extents=None, roi_source=None, perspective=None)
+
+
+def pool(datasets: Mapping[str, Dataset]) -> Dataset:
+    """One dataset of all splits; names that occur in several get the split's name in front."""
+    often = Counter(s.name.casefold() for d in datasets.values() for s in d)
+    samples = [
+        replace(s, name=f"{split}_{s.name}") if often[s.name.casefold()] > 1 else s
+        for split, d in datasets.items()
+        for s in d
+    ]
+    return Dataset(samples, next(iter(datasets.values())).name, "all")

@@ -1,0 +1,43 @@
+"""`papm demo`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+
+def add(app: typer.Typer) -> None:
+    app.command("demo")(demo)
+
+
+def demo(
+    out: Annotated[Path, typer.Option(help="Where the runs and report.html go.")] = Path("demo"),
+    look: Annotated[str, typer.Option(help="crowd, vehicles or cells.")] = "crowd",
+    steps: Annotated[int, typer.Option(help="Training steps of each of the runs.")] = 700,
+    seed: Annotated[int, typer.Option(help="Seed of the scenes and of training.")] = 0,
+    force: Annotated[bool, typer.Option("--force", help="Replace an earlier demo in --out.")] = False,
+    json: Annotated[bool, typer.Option("--json", help="Print the comparison as JSON.")] = False,
+) -> None:
+    """Make scenes with known truth, train on exact and on misplaced dots, compare; about three minutes on a CPU.
+
+    Example: papm demo --look cells --out demo-cells
+    """
+    from papm.cli import ui
+    from papm.study.demo import Demo, run_demo
+
+    plan = Demo(out=out, look=look, steps=steps, seed=seed)
+    plan.prepare(force)
+    with ui.bar() as progress:
+        outcome = run_demo(plan, lambda title: ui.TrainingBar(progress, title, steps))
+    if json:
+        ui.print_json(outcome.to_mapping())
+        return
+    ui.table(
+        outcome.columns,
+        outcome.rows,
+        title=f"Test MAE on {plan.test} {look} scenes of {outcome.mean_count:.0f} objects",
+    )
+    ui.out.print(outcome.words)
+    ui.out.print(f"Pictures and curves: {outcome.report}   Try: papm predict {outcome.best} YOUR_IMAGE --out results")

@@ -1,0 +1,34 @@
+"""Shared by all tests: small deterministic settings, tiny datasets, where real data may be."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+import torch
+from hypothesis import settings
+
+# Derandomised: a failure seen once is seen again; deadlines would only measure how busy the machine is.
+settings.register_profile("papm", derandomize=True, deadline=None, max_examples=40)
+settings.load_profile("papm")
+
+
+@pytest.fixture(autouse=True)
+def _one_thread() -> None:
+    torch.set_num_threads(1)
+
+
+@pytest.fixture(autouse=True)
+def _own_cache(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nothing is read from or written to the user's cache."""
+    monkeypatch.setenv("PAPM_CACHE", str(tmp_path_factory.getbasetemp() / "cache"))
+
+
+@pytest.fixture(scope="session")
+def real_data() -> Path:
+    """The folder that holds ShanghaiTech and TRANCOS; tests that ask for it skip when it is absent."""
+    root = os.environ.get("PAPM_DATA")
+    if not root or not Path(root).is_dir():
+        pytest.skip("PAPM_DATA names no folder of real datasets")
+    return Path(root)

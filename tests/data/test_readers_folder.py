@@ -1,0 +1,496 @@
+"""Folder data: what is recognised, how it is parsed, what is refused."""
+
+from __future__ import annotations
+
+import csv
+import json
+import logging
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from PIL import Image
+
+import papm.data
+from papm.data.readers import faults
+from papm.data.readers.faults import AnnotationError, safe_relative
+from papm.data.readers.formats import parse_txt
+from papm.errors import ConfigError, DataError
+
+
+def image(path: Path, size: tuple[int, int] = (40, 30)) -> Path:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    Image.new("RGB", size).save(path)
+    return path
+
+
+def text(path: Path, content: str) -> Path:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(content, encoding="utf-8")
+    return path
+
+
+def open_all(root: Path, **options: Any) -> dict[str, list[list[float]]]:
+    data = papm.data.open("folder", root, **options)
+    assert list(data) == ["all"]
+    return {s.name: s.points.tolist() for s in data["all"]}
+
+
+# --- .txt --------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "content",
+    ["1 2\n3.5 4\n", "1,2\n3.5,4", "1\t2\r\n3.5\t4\r\n", "x y\n1 2\n3.5 4", "# dots\n\n 1 , 2 # first\n3.5;4\n", "y,x\n2,1\n4,3.5",
+     "\ufeffx,y\n1,2\n3.5,4\n", "1e0 2\r3.5 +4"],
+)  # fmt: skip
+def test_txt_dialects(tmp_path: Path, content: str) -> None:
+    image(tmp_path / "a.jpg")
+    (tmp_path / "a.txt").write_bytes(content.encode())
+    assert open_all(tmp_path) == {"a": [[1.0, 2.0], [3.5, 4.0]]}
+    assert papm.data.parse_spec(str(tmp_path)) == ("folder", tmp_path)
+
+
+def test_txt_empty_means_no_objects_and_labels(tmp_path: Path) -> None:
+    for name in ("a.jpg", "b.png", "c.png"):
+        image(tmp_path / name)
+    text(tmp_path / "a.txt", "")
+    text(tmp_path / "b.txt", "x y label\n1 2 5\n3 4 0\n")
+    text(tmp_path / "c.txt", "1 2\n")
+    data = {s.name: s for s in papm.data.open("folder", tmp_path)["all"]}
+    assert data["a"].points.shape == (0, 2) and data["c"].labels is None
+    assert data["b"].labels is not None and data["b"].labels.tolist() == [5, 0]
+    assert {n: len(p) for n, p in open_all(tmp_path, category=5).items()} == {"a": 0, "b": 1, "c": 0}
+
+
+def test_txt_class_names(tmp_path: Path) -> None:
+    image(tmp_path / "a.jpg")
+    text(tmp_path / "a.txt", "1 2 car\n3 4 bus\n")
+    with pytest.raises(AnnotationError, match=r"a\.txt:1: the label 'car'.*classes\.txt.*1 more"):
+        open_all(tmp_path)
+    text(tmp_path / "classes.txt", "bus\ncar\n")
+    sample = papm.data.open("folder", tmp_path)["all"][0]
+    assert sample.labels is not None and sample.labels.tolist() == [1, 0] and sample.meta["classes"] == ("bus", "car")
+
+
+@pytest.mark.parametrize(
+    ("bad", "words"),
+    [
+        ("nan 2", "x is 'nan', not a finite"),
+        ("1 inf", "y is 'inf', not a finite"),
+        ("1 -Infinity", "not a finite"),
+        ("1 two", "y is 'two', not a number"),
+        ("abc def", "x is 'abc', not a number"),
+        ("7", "found 1 field"),
+        ("0 0.5 0.5 0.1 0.1", "found 5 fields"),
+        ("1_0 2", "not a number"),
+        ("1e300 2", "not a pixel coordinate"),
+        ("1 2 9", "has no label"),
+    ],
+)
+def test_txt_faults_name_file_and_line(tmp_path: Path, bad: str, words: str) -> None:
+    image(tmp_path / "a.jpg")
+    text(tmp_path / "a.txt", f"# comment\n5 6\n{bad}\n")
+    with pytest.raises(DataError) as e:
+        open_all(tmp_path)
+    assert words in str(e.value) and "a.txt:" in str(e.value) and "\n" not in str(e.value)
+    if "label" not in words:
+        assert "a.txt:3:" in str(e.value)
+
+
+def test_all_bad_lines_are_carried(tmp_path: Path) -> None:
+    points = parse_txt("1 2\nx1 2\n3 4\n5\nnan 1\n", tmp_path / "a.txt")
+    assert [f.line for f in points.faults] == [2, 4, 5] and points.xy == [(1, 2), (3, 4)] and points.lines == [1, 3]
+
+
+def test_binary_and_oversized_annotation(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    image(tmp_path / "a.jpg")
+    (tmp_path / "a.txt").write_bytes(b"1 2\n\xff\xfe\x00")
+    with pytest.raises(DataError, match=r"a\.txt: not a text file"):
+        open_all(tmp_path)
+    text(tmp_path / "a.txt", "1 2\n" * 50)
+    monkeypatch.setattr(faults, "MAX_ANNOTATION_BYTES", 100)
+    with pytest.raises(DataError, match=r"a\.txt: .*limit"):
+        open_all(tmp_path)
+
+
+def test_missing_txt_and_shared_stem(tmp_path: Path) -> None:
+    image(tmp_path / "a.jpg")
+    image(tmp_path / "b.jpg")
+    text(tmp_path / "a.txt", "1 2")
+    with pytest.raises(DataError, match=r"b\.jpg: no annotation file; expected .*b\.txt"):
+        open_all(tmp_path)
+    text(tmp_path / "b.txt", "")
+    image(tmp_path / "a.png")
+    with pytest.raises(DataError, match="another image is called 'a'"):
+        open_all(tmp_path)
+
+
+@given(
+    st.lists(
+        st.tuples(*[st.floats(-1e6, 1e6, width=32)] * 2, st.integers(0, 9)),
+        max_size=6,
+    ),
+    st.sampled_from([" ", ",", "\t", " , ", ";"]),
+)
+@settings(max_examples=40, deadline=None)
+def test_what_is_written_is_read(rows: list[tuple[float, float, int]], sep: str) -> None:
+    points = parse_txt("\n".join(f"{x!r}{sep}{y!r}{sep}{k}" for x, y, k in rows), Path("a.txt"))
+    assert not points.faults
+    assert points.xy == [(x, y) for x, y, _ in rows] and points.labels == [str(k) for *_, k in rows]
+
+
+@given(st.text(max_size=60))
+@settings(max_examples=60, deadline=None)
+def test_any_text_parses_or_has_faults_with_lines(content: str) -> None:
+    points = parse_txt(content, Path("a.txt"))
+    assert len(points.xy) == len(points.lines) == len(points.labels)
+    lines = content.split("\n")
+    assert all(f.line is not None and 1 <= f.line <= len(lines) for f in points.faults)
+
+
+# --- splits and layouts ------------------------------------------------------------------------------------------------
+
+
+def test_splits_from_subfolders_with_images_and_labels(tmp_path: Path) -> None:
+    image(tmp_path / "train/images/a.jpg")
+    text(tmp_path / "train/labels/a.txt", "1 2")
+    image(tmp_path / "Validation/b.jpg")
+    text(tmp_path / "Validation/points/b.txt", "1 2\n3 4")
+    image(tmp_path / "test/c.jpg")
+    text(tmp_path / "test/c.txt", "")
+    image(tmp_path / "unrelated/d.jpg")
+    data = papm.data.open("folder", tmp_path)
+    assert {k: [(s.name, s.count) for s in d] for k, d in data.items()} == {
+        "train": [("a", 1)],
+        "val": [("b", 2)],
+        "test": [("c", 0)],
+    }
+
+
+def test_splits_below_images_and_labels(tmp_path: Path) -> None:
+    for split in ("train", "val"):
+        image(tmp_path / "images" / split / "a.jpg")
+        text(tmp_path / "labels" / split / "a.txt", "1 2" if split == "train" else "")
+    data = papm.data.open("folder", tmp_path)
+    assert {k: d[0].count for k, d in data.items()} == {"train": 1, "val": 0}
+
+
+def test_images_and_labels_without_splits_are_all_in_natural_order(tmp_path: Path) -> None:
+    for k in (10, 9, 1):
+        image(tmp_path / f"images/i{k}.jpg")
+        text(tmp_path / f"labels/i{k}.txt", "1 2\n" * k)
+    assert {n: len(p) for n, p in open_all(tmp_path).items()} == {"i1": 1, "i9": 9, "i10": 10}
+    assert list(open_all(tmp_path)) == ["i1", "i9", "i10"]
+
+
+def test_two_folders_for_one_split(tmp_path: Path) -> None:
+    for name in ("train", "training"):
+        image(tmp_path / name / "a.jpg")
+        text(tmp_path / name / "a.txt", "1 2")
+    with pytest.raises(DataError, match="two folders for the split 'train'"):
+        papm.data.open("folder", tmp_path)
+
+
+def test_origin_option(tmp_path: Path) -> None:
+    image(tmp_path / "a.jpg")
+    text(tmp_path / "a.txt", "1 2")
+    assert open_all(tmp_path, origin=0.5) == {"a": [[1.5, 2.5]]}
+    assert papm.data.reader("folder").origin == 0
+
+
+# --- recognition -------------------------------------------------------------------------------------------------------
+
+
+def test_what_is_not_recognised(tmp_path: Path) -> None:
+    assert not papm.data.reader("folder").recognise(tmp_path)
+    with pytest.raises(DataError, match="no images here"):
+        papm.data.open("folder", tmp_path)
+    image(tmp_path / "a.jpg")
+    recognise = papm.data.reader("folder").recognise
+    assert not recognise(tmp_path)  # images alone
+    with pytest.raises(DataError, match="images but no points"):
+        papm.data.open("folder", tmp_path)
+    text(tmp_path / "README.txt", "1 2")
+    text(tmp_path / "notes.csv", "day,weather\n1,sun\n")
+    text(tmp_path / "settings.json", '{"a": 1}')
+    assert not recognise(tmp_path)
+    text(tmp_path / "a.txt", "A photograph of a busy street")  # a caption
+    assert not recognise(tmp_path)
+    text(tmp_path / "a.txt", "0 0.5 0.5 0.1 0.2")  # YOLO
+    assert not recognise(tmp_path)
+    text(tmp_path / "a.txt", "12 13")
+    assert recognise(tmp_path)
+    assert not recognise(tmp_path / "a.txt")
+
+
+def test_published_layouts_are_left_to_their_readers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    image(tmp_path / "images/a.jpg")
+    text(tmp_path / "images/a.txt", "1 2")
+    assert papm.data.parse_spec(str(tmp_path))[0] == "folder"
+    from papm.data import base
+
+    monkeypatch.setitem(base._READERS, "other", base.Reader("other", "", recognise=lambda root: root == tmp_path))
+    assert papm.data.parse_spec(str(tmp_path))[0] == "other"  # although registered later
+
+
+# --- CSV ---------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        "image,x,y\na.jpg,1,2\nb.jpg,3,4\na.jpg,5,6\n",
+        "a.jpg,1,2\nb.jpg,3,4\na.jpg,5,6\n",
+        "filename;y;x\na.jpg;2;1\nb.jpg;4;3\na.jpg;6;5\n",
+        "X\tY\tFile\n1\t2\ta\n3\t4\tb\n5\t6\ta\n",
+        '# made by hand\n"file_name", "x", "y"\n"a.jpg", 1, 2\n"b.jpg", 3, 4\n\n"a.jpg", 5, 6\n',
+        "path,x,y\nimages/a.jpg,1,2\nimages\\b.jpg,3,4\nimages/a.jpg,5,6\n",
+    ],
+)
+def test_csv_dialects(tmp_path: Path, content: str) -> None:
+    image(tmp_path / "images/a.jpg")
+    image(tmp_path / "images/b.jpg")
+    text(tmp_path / "points.csv", content)
+    assert open_all(tmp_path) == {"a": [[1, 2], [5, 6]], "b": [[3, 4]]}
+    assert papm.data.parse_spec(str(tmp_path))[0] == "folder"
+
+
+def test_csv_labels_blank_rows_and_unlisted_images(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    for name in "abc":
+        image(tmp_path / f"{name}.jpg")
+    text(tmp_path / "p.csv", "image,x,y,label\na.jpg,1,2,dog\na.jpg,3,4,cat\nb.jpg,,,\n")
+    with caplog.at_level(logging.WARNING):
+        data = {s.name: s for s in papm.data.open("folder", tmp_path)["all"]}
+    assert "1 images have no row" in caplog.text
+    assert data["a"].labels is not None and data["a"].labels.tolist() == [1, 0]
+    assert data["a"].meta["classes"] == ("cat", "dog")
+    assert data["b"].count == data["c"].count == 0
+    assert data["c"].meta.get("unlisted") and not data["b"].meta.get("unlisted")
+
+
+def test_one_csv_for_several_splits(tmp_path: Path) -> None:
+    image(tmp_path / "train/a.jpg")
+    image(tmp_path / "test/a.jpg")
+    image(tmp_path / "test/b.jpg")
+    text(tmp_path / "points.csv", "image,x,y\ntrain/a.jpg,1,2\ntest/a.jpg,3,4\nb.jpg,5,6\n")
+    data = papm.data.open("folder", tmp_path)
+    assert {k: {s.name: s.points.tolist() for s in d} for k, d in data.items()} == {
+        "train": {"a": [[1, 2]]},
+        "test": {"a": [[3, 4]], "b": [[5, 6]]},
+    }
+    text(tmp_path / "points.csv", "image,x,y\na.jpg,1,2\n")
+    with pytest.raises(DataError, match=r"points\.csv:2: the image 'a\.jpg' could be any of 2"):
+        papm.data.open("folder", tmp_path)
+
+
+def test_tables_named_after_splits(tmp_path: Path) -> None:
+    for name in "abc":
+        image(tmp_path / f"images/{name}.jpg")
+    text(tmp_path / "train.csv", "image,x,y,label\na.jpg,1,2,dog\nb.jpg,3,4,dog\n")
+    text(tmp_path / "test_points.csv", "image,x,y,label\nc.jpg,5,6,ant\n")
+    data = papm.data.open("folder", tmp_path)
+    assert {k: [s.name for s in d] for k, d in data.items()} == {"test": ["c"], "train": ["a", "b"]}
+    labels = {k: d[0].labels for k, d in data.items()}
+    assert {k: None if v is None else v.tolist() for k, v in labels.items()} == {
+        "test": [0],
+        "train": [1],
+    }  # one indexing
+
+
+def test_several_tables_ask_which(tmp_path: Path) -> None:
+    image(tmp_path / "a.jpg")
+    text(tmp_path / "first.csv", "image,x,y\na.jpg,1,2\n")
+    text(tmp_path / "second.csv", "image,x,y\na.jpg,3,4\n")
+    with pytest.raises(DataError, match="annotations=NAME"):
+        open_all(tmp_path)
+    assert open_all(tmp_path, annotations="second.csv") == {"a": [[3, 4]]}
+    with pytest.raises(DataError, match=r"third\.csv: no such"):
+        open_all(tmp_path, annotations="third.csv")
+    with pytest.raises(ConfigError, match="known: auto"):
+        open_all(tmp_path, format="xml")
+
+
+@pytest.mark.parametrize(
+    "name", ["/etc/a.jpg", "../a.jpg", "x/../../a.jpg", "C:\\a.jpg", "..\\a.jpg", "\\\\host\\a.jpg"]
+)
+def test_paths_may_not_leave_the_folder(tmp_path: Path, name: str) -> None:
+    root = tmp_path / "data"
+    image(root / "b.jpg")
+    image(tmp_path / "a.jpg")
+    text(root / "p.csv", f"image,x,y\nb.jpg,1,2\n{name},1,2\n")
+    with pytest.raises(DataError, match=r"p\.csv:3: .*leaves the dataset"):
+        open_all(root)
+    (root / "p.csv").unlink()
+    content = {"images": [{"id": 1, "file_name": name}], "annotations": []}
+    text(root / "c.json", json.dumps(content))
+    with pytest.raises(DataError, match=r"c\.json: .*leaves the dataset"):
+        open_all(root)
+
+
+@given(st.text("ab./\\:C ", max_size=12))
+@settings(max_examples=100, deadline=None)
+def test_a_safe_path_stays_below_any_root(name: str) -> None:
+    try:
+        path = safe_relative(name)
+    except ValueError:
+        return
+    root = Path("/data/set")
+    assert root in (root / path).parents and ".." not in path.parts
+
+
+@pytest.mark.parametrize(
+    ("row", "words"),
+    [
+        ("a.jpg,one,2", "x is 'one', not a number"),
+        ("a.jpg,1,nan", "y is 'nan', not a finite"),
+        ("a.jpg,1", "found 2 fields"),
+        ("a.jpg,1,", "y is '', not a number"),
+        (",1,2", "image name is empty"),
+        ("zz.jpg,1,2", "'zz.jpg' is not in this dataset"),
+        ('"a.jpg,1,2', "not a row of a table"),
+    ],
+)
+def test_csv_faults_name_file_and_line(tmp_path: Path, row: str, words: str) -> None:
+    image(tmp_path / "a.jpg")
+    text(tmp_path / "p.csv", f"image,x,y\na.jpg,5,6\n{row}\n")
+    with pytest.raises(DataError) as e:
+        open_all(tmp_path)
+    assert words in str(e.value) and "p.csv:3: " in str(e.value)
+
+
+def test_csv_with_wrong_columns(tmp_path: Path) -> None:
+    image(tmp_path / "a.jpg")
+    text(tmp_path / "p.csv", "image,left,top\na.jpg,5,6\n")
+    with pytest.raises(DataError, match=r"p\.csv:1: expected a header .*image, left, top"):
+        open_all(tmp_path, annotations="p.csv")
+
+
+# --- COCO --------------------------------------------------------------------------------------------------------------
+
+
+def coco(annotations: list[dict[str, Any]], **more: Any) -> str:
+    names = {1: "a.jpg", 2: "b.jpg"}
+    images = [{"id": i, "file_name": n, "width": 40, "height": 30} for i, n in names.items()]
+    categories = [{"id": 3, "name": "car"}, {"id": 7, "name": "bus"}]
+    return json.dumps({"images": images, "annotations": annotations, "categories": categories} | more)
+
+
+@pytest.fixture
+def two(tmp_path: Path) -> Path:
+    image(tmp_path / "a.jpg")
+    image(tmp_path / "b.jpg")
+    return tmp_path
+
+
+def test_coco_boxes_crowds_and_categories(two: Path) -> None:
+    text(
+        two / "instances.json",
+        coco(
+            [
+                {"id": 1, "image_id": 1, "category_id": 3, "bbox": [10, 10, 4, 6], "iscrowd": 0},
+                {"id": 2, "image_id": 1, "category_id": 7, "bbox": [0, 0, 1, 1]},
+                {"id": 3, "image_id": 1, "category_id": 3, "bbox": [0, 0, 40, 30], "iscrowd": 1},
+            ]
+        ),
+    )
+    a, b = papm.data.open("folder", two)["all"]
+    assert a.points.tolist() == [[12, 13], [0.5, 0.5]]
+    assert a.boxes is not None and a.boxes.tolist() == [[10, 10, 14, 16], [0, 0, 1, 1]]
+    assert a.labels is not None and a.labels.tolist() == [0, 1] and a.meta["classes"] == ("car", "bus")
+    assert a.meta["crowd_regions"] == 1 and b.count == 0
+    assert open_all(two, category="bus") == {"a": [[0.5, 0.5]], "b": []}
+    assert open_all(two, category=3) == {"a": [[12, 13]], "b": []}
+    assert len(open_all(two, category="car, bus")["a"]) == 2
+    with pytest.raises(ConfigError, match="unknown category 'cra'; did you mean 'car'"):
+        open_all(two, category="cra")
+    assert papm.data.parse_spec(str(two))[0] == "folder"
+
+
+def test_coco_keypoints(two: Path) -> None:
+    dots = [{"id": 1, "image_id": 1, "category_id": 1, "keypoints": [1, 2, 2, 3, 4, 1, 9, 9, 0], "bbox": [1, 2, 0, 0]}]
+    text(two / "c.json", coco(dots, categories=[{"id": 1, "name": "head", "keypoints": ["head"]}]))
+    sample = papm.data.open("folder", two)["all"][0]
+    assert sample.points.tolist() == [[1, 2], [3, 4]] and sample.boxes is None
+    skeleton = [{"id": 1, "name": "person", "keypoints": ["nose", "hip"]}]
+    person = {"id": 1, "image_id": 1, "category_id": 1, "keypoints": [1, 2, 2, 3, 6, 2]}
+    text(two / "c.json", coco([person], categories=skeleton))
+    assert open_all(two)["a"] == [[2, 4]]
+    assert open_all(two, keypoint="hip")["a"] == [[3, 6]]
+    text(two / "c.json", coco([person | {"bbox": [0, 0, 10, 20]}], categories=skeleton))
+    assert open_all(two)["a"] == [[5, 10]]
+    assert open_all(two, keypoint="nose")["a"] == [[1, 2]]
+    with pytest.raises(ConfigError, match="unknown keypoint 'nsoe'"):
+        open_all(two, keypoint="nsoe")
+
+
+def test_coco_in_the_split_folders_and_images_it_does_not_list(tmp_path: Path) -> None:
+    for split in ("train", "valid"):
+        image(tmp_path / split / "a.jpg")
+        image(tmp_path / split / "extra.jpg")
+        content = {"images": [{"id": 0, "file_name": "a.jpg"}], "annotations": [{"image_id": 0, "bbox": [1, 1, 2, 2]}]}
+        text(tmp_path / split / "_annotations.coco.json", json.dumps(content))
+    data = papm.data.open("folder", tmp_path)
+    assert {k: [(s.name, s.points.tolist()) for s in d] for k, d in data.items()} == {
+        "train": [("a", [[2, 2]])],
+        "val": [("a", [[2, 2]])],
+    }
+
+
+def test_coco_layout_with_annotations_folder(tmp_path: Path) -> None:
+    for split in ("train", "val"):
+        image(tmp_path / f"images/{split}/{split}1.jpg")
+        content = {"images": [{"id": 0, "file_name": f"{split}1.jpg"}], "annotations": []}
+        text(tmp_path / f"annotations/instances_{split}2017.json", json.dumps(content))
+    assert {k: [s.name for s in d] for k, d in papm.data.open("folder", tmp_path).items()} == {
+        "train": ["train1"],
+        "val": ["val1"],
+    }
+
+
+@pytest.mark.parametrize(
+    ("content", "words"),
+    [
+        ('{"images": [', "c.json:1: not valid JSON"),
+        ('{"images": {}, "annotations": []}', "the list 'images' is missing"),
+        ('{"images": []}', "the list 'annotations' is missing"),
+        ('{"images": ' + "[" * 100_000, "not usable JSON"),
+        (coco([{"image_id": 9, "bbox": [1, 1, 1, 1], "category_id": 3}]), "belongs to no image"),
+        (coco([{"image_id": [1], "bbox": [1, 1, 1, 1], "category_id": 3}]), "belongs to no image"),
+        (coco([5]), "belongs to no image"),  # type: ignore[list-item]
+        (coco([{"image_id": 1, "bbox": [1, 1, 1], "category_id": 3}]), "bbox should be"),
+        (coco([{"image_id": 1, "bbox": [1, 1, -1, 1], "category_id": 3}]), "negative size"),
+        (coco([{"image_id": 1, "bbox": [1, float("nan"), 1, 1], "category_id": 3}]), "not a finite number"),
+        (coco([{"image_id": 1, "bbox": [1, "a", 1, 1], "category_id": 3}]), "not a number"),
+        (coco([{"id": 77, "image_id": 1, "category_id": 3}]), "annotation 77: has neither"),
+        (coco([{"image_id": 1, "keypoints": [1, 2], "category_id": 3}]), "x, y, visibility"),
+        (coco([{"image_id": 1, "bbox": [1, 1, 1, 1], "category_id": 99}]), "category 99"),
+        (coco([], images=[{"id": 1, "file_name": "a.jpg"}, {"id": 1, "file_name": "b.jpg"}]), "no id of its own"),
+        (coco([], images=[{"id": 1}]), "no file_name"),
+        (coco([], images=[{"id": 1, "file_name": "q.jpg"}]), "'q.jpg' is not in this dataset"),
+    ],
+)
+def test_coco_faults(two: Path, content: str, words: str) -> None:
+    text(two / "c.json", content)
+    with pytest.raises(DataError) as e:
+        open_all(two)
+    assert words in str(e.value) and "c.json" in str(e.value) and "\n" not in str(e.value)
+
+
+def test_csv_agrees_with_txt(tmp_path: Path) -> None:
+    """Two formats, one truth: the same points through either reader."""
+    generator = torch.Generator().manual_seed(0)
+    points = {f"i{k}": torch.rand(k, 2, generator=generator) * 30 for k in range(1, 5)}
+    for name, p in points.items():
+        image(tmp_path / f"t/{name}.png")
+        text(tmp_path / f"t/{name}.txt", "\n".join(f"{x} {y}" for x, y in p.tolist()))
+        image(tmp_path / f"c/{name}.png")
+    with (tmp_path / "c/all.csv").open("w", newline="") as f:
+        writer = csv.writer(f)
+        writer.writerow(["image", "x", "y"])
+        writer.writerows((f"{n}.png", x, y) for n, p in points.items() for x, y in p.tolist())
+    expected = {n: p.tolist() for n, p in points.items()}
+    assert open_all(tmp_path / "t") == open_all(tmp_path / "c") == expected
