@@ -5,6 +5,7 @@ Points are (x, y) in pixels of the original image, inside it, best first.
 
 from __future__ import annotations
 
+import math
 from typing import Literal
 
 import numpy as np
@@ -14,6 +15,8 @@ from torch import Tensor
 
 from papm.errors import ConfigError, DataError
 from papm.structures import PointProposals
+
+_TURN = math.pi / 64
 
 
 def peaks(
@@ -275,7 +278,7 @@ def _apportion(mass: Tensor, wanted: int) -> Tensor:
     rooms = (mass.ceil().long() - 1).clamp(min=0)
     basin = torch.arange(len(mass), device=mass.device).repeat_interleave(rooms)
     given = torch.arange(len(basin), device=mass.device) - (rooms.cumsum(0) - rooms)[basin] + 1
-    best = (mass[basin] - given).argsort(descending=True, stable=True)[: max(0, wanted - len(mass))]
+    best = ((mass[basin] - given) * 1e4).round().argsort(descending=True, stable=True)[: max(0, wanted - len(mass))]
     return torch.bincount(basin[best], minlength=len(mass)) + 1
 
 
@@ -285,14 +288,18 @@ def _far_side(owner: Tensor, mass: Tensor, sharp: Tensor, place: Tensor, objects
     off = place - _grouped(place, owner, number, sharp)[owner]
     moments = torch.stack([off[:, 0] ** 2 - off[:, 1] ** 2, 2 * off[:, 0] * off[:, 1]], -1)
     spread = _grouped(moments, owner, number, sharp)
-    angle = torch.atan2(spread[:, 1], spread[:, 0])[owner] / 2  # direction of the largest variance
-    along = off[:, 0] * angle.cos() + off[:, 1] * angle.sin()
-    order = along.argsort(stable=True)
+    # Symmetric parts have no longest axis and many ties. Rounding decides them alike on every device: no axis for a
+    # spread of 0.1%, directions in steps of 3°, distances in steps of 0.1% of the part's size.
+    size = _grouped(off**2, owner, number, sharp).sum(1, keepdim=True)
+    spread = torch.where(spread.abs() > 1e-3 * size, spread, torch.zeros_like(spread))
+    turn = (torch.atan2(spread[:, 1], spread[:, 0]) / 2 / _TURN).round() * _TURN  # direction of the largest variance
+    along = (off * torch.stack([turn.cos(), turn.sin()], -1)[owner]).sum(1)
+    order = (along / size.sqrt().clamp(min=1e-12)[owner, 0] * 1e3).round().argsort(stable=True)
     order = order[owner[order].argsort(stable=True)]
     sorted_mass, sorted_owner = mass[order].double(), owner[order]
     total = sorted_mass.new_zeros(number).index_add_(0, sorted_owner, sorted_mass)
     before = sorted_mass.cumsum(0) - sorted_mass / 2 - (total.cumsum(0) - total)[sorted_owner]
-    far = before > (total * (objects // 2) / objects)[sorted_owner]
+    far = before > (total * (objects // 2) / objects + 1e-6 * total)[sorted_owner]
     result = torch.zeros_like(far)
     result[order] = far & (objects > 1)[sorted_owner]
     return result

@@ -44,9 +44,17 @@ def open_all(root: Path, **options: Any) -> dict[str, list[list[float]]]:
 
 @pytest.mark.parametrize(
     "content",
-    ["1 2\n3.5 4\n", "1,2\n3.5,4", "1\t2\r\n3.5\t4\r\n", "x y\n1 2\n3.5 4", "# dots\n\n 1 , 2 # first\n3.5;4\n", "y,x\n2,1\n4,3.5",
-     "\ufeffx,y\n1,2\n3.5,4\n", "1e0 2\r3.5 +4"],
-)  # fmt: skip
+    [
+        "1 2\n3.5 4\n",
+        "1,2\n3.5,4",
+        "1\t2\r\n3.5\t4\r\n",
+        "x y\n1 2\n3.5 4",
+        "# dots\n\n 1 , 2 # first\n3.5;4\n",
+        "y,x\n2,1\n4,3.5",
+        "\ufeffx,y\n1,2\n3.5,4\n",
+        "1e0 2\r3.5 +4",
+    ],
+)
 def test_txt_dialects(tmp_path: Path, content: str) -> None:
     image(tmp_path / "a.jpg")
     (tmp_path / "a.txt").write_bytes(content.encode())

@@ -280,8 +280,8 @@ def displace(
             raise unknown(what, given, known)
     if noise is None:
         noise = 0.35 if kind == "extent" else 8.0
-    if noise < 0 or noise != noise:
-        raise ConfigError(f"--noise is a number ≥ 0, not {noise:g}")
+    if not 0 <= noise < float("inf"):
+        raise ConfigError(f"--noise is a finite number ≥ 0, not {noise:g}")
     annotator = Annotator(kinds[kind], noise, missed=missed, doubled=doubled, edge=edges[edge])
     io.check_out(out)
     found = io.writable(io.open_dataset(data, options))
@@ -291,7 +291,12 @@ def displace(
     made = {
         "data": data,
         "displaced": [s for s in found if split in (None, s)],
-        "noise": noise, "kind": kind, "edge": edge, "missed": missed, "doubled": doubled, "seed": seed,
+        "noise": noise,
+        "kind": kind,
+        "edge": edge,
+        "missed": missed,
+        "doubled": doubled,
+        "seed": seed,
     }
     done = io.write(moved, out, link=link, made=made)
     for s, n in done.items():

@@ -8,7 +8,7 @@ happen in `render` for the whole batch at once, from images that already live th
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -145,18 +145,36 @@ def _crop_points(
     return p[near], p[far]
 
 
-def render(store: ImageStore, plan: Plan, augment: Augment) -> tuple[Batch, PointBatch]:
+Crops = tuple[Tensor, Tensor, Tensor, Tensor]
+
+
+def render(
+    store: ImageStore, plan: Plan, augment: Augment, cut: Callable[[ImageStore, Tensor, Augment], Crops] | None = None
+) -> tuple[Batch, PointBatch]:
     """The pixels and points of a plan, on the device of the store; and the points with their halo.
+
+    `cut` may be a compiled form of `cut_crops`.
+    """
+    images, mask, offsets, sizes = (cut or cut_crops)(store, plan.rows[:, :HEAD], augment)
+    n = (plan.rows.shape[1] - HEAD) // 3
+    p = plan.rows[:, HEAD:].reshape(len(plan.rows), n, 3)
+    place = torch.arange(n, device=p.device)
+    halo = PointBatch(p[..., :2], place < plan.counts[:, 1:], p[..., 2])
+    inside = PointBatch(p[..., :2], place < plan.counts[:, :1], p[..., 2])
+    return Batch(images, inside, mask, offsets, sizes), halo
+
+
+def cut_crops(store: ImageStore, heads: Tensor, augment: Augment) -> Crops:
+    """Images [B, 3, C, C], mask [B, C, C], corners [B, 2] and sizes [B, 2] of the crops that `heads` [B, 6] describe.
 
     Resizing is bilinear with pixel centres kept, and antialiased when it shrinks (a triangle filter as wide as the
     source pixels of one output pixel).
     """
-    rows, counts = plan.rows, plan.counts
-    image, x, y, scale, flip, grey = rows[:, :HEAD].unbind(1)
+    image, x, y, scale, flip, grey = heads.unbind(1)
     index = image.long()
     size = store.sizes[index]  # [B, 2] (H, W)
     c = augment.crop
-    k = torch.arange(c, device=rows.device, dtype=torch.float32)
+    k = torch.arange(c, device=heads.device, dtype=torch.float32)
     column = torch.where(flip[:, None] > 0, c - 1 - k, k)  # [B, C] source column of the crop
     resized = augment.scale_min != 1 or augment.scale_max != 1
     col, col_weight = _taps(column + x[:, None], scale, size[:, 1], augment.scale_min, resized)
@@ -181,16 +199,9 @@ def render(store: ImageStore, plan: Plan, augment: Augment) -> tuple[Batch, Poin
     if store.roi is not None:
         middle = (base[:, :, None, row.shape[-1] // 2] + col[:, None, :, col.shape[-1] // 2]).flatten()
         mask = mask & store.roi[middle].view_as(mask)
-
-    n = (rows.shape[1] - HEAD) // 3
-    p = rows[:, HEAD:].reshape(len(rows), n, 3)
-    place = torch.arange(n, device=rows.device)
-    halo = PointBatch(p[..., :2], place < counts[:, 1:], p[..., 2])
-    inside = PointBatch(p[..., :2], place < counts[:, :1], p[..., 2])
     corner_x = torch.where(flip > 0, scaled[:, 1] - c - x, x)  # of the flipped image
-    offsets = torch.stack([corner_x, y], 1)
-    images = pixels.permute(0, 3, 1, 2)  # channels-last in memory
-    return Batch(images, inside, mask, offsets, scaled), halo
+    # Channels-last in memory, as it was gathered.
+    return pixels.permute(0, 3, 1, 2), mask, torch.stack([corner_x, y], 1), scaled
 
 
 def _taps(place: Tensor, scale: Tensor, length: Tensor, scale_min: float, resized: bool) -> tuple[Tensor, Tensor]:

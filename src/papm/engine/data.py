@@ -14,7 +14,7 @@ import torch
 from torch.utils.data import DataLoader, IterableDataset, get_worker_info
 
 from papm.config import TrainConfig
-from papm.data.augment import Augment, Plan, plan, render
+from papm.data.augment import Augment, Plan, cut_crops, plan, render
 from papm.data.base import Dataset
 from papm.data.cache import ImageStore, build_store, decoded_bytes
 from papm.data.splits import Splits
@@ -72,7 +72,7 @@ class CountingData(pl.LightningDataModule):
         self.on_item = on_item
         self.store: ImageStore | None = None
         self.eval_images: list[torch.Tensor] | None = None
-        self._render: Callable[[ImageStore, Plan, Augment], TrainBatch] = render
+        self._cut = cut_crops
 
     # -- preparing ---------------------------------------------------------------------------------------------------
 
@@ -98,9 +98,9 @@ class CountingData(pl.LightningDataModule):
         self.store = store.to(device) if where == "device" else store
         log.info("training images live in: %s (%.0f MB)", where, 3 * len(store.pixels) / 1e6)
 
-    def compile_render(self) -> None:
+    def compile_crops(self) -> None:
         """One kernel for cropping, resizing, flipping, greying and normalising the whole batch."""
-        self._render = torch.compile(render, dynamic=False)
+        self._cut = torch.compile(cut_crops, dynamic=False)
 
     # -- what Lightning asks for -------------------------------------------------------------------------------------
 
@@ -113,7 +113,7 @@ class CountingData(pl.LightningDataModule):
             return batch
         if batch.plan is not None:
             assert self.store is not None
-            return self._render(self.store, batch.plan.to(device), self.augment)
+            return render(self.store, batch.plan.to(device), self.augment, self._cut)
         assert batch.rendered is not None
         made, halo = batch.rendered
         return made.to(device), halo.to(device, non_blocking=True)

@@ -143,7 +143,7 @@ def place_on(device: torch.device, network: Network, counting: CountingData, con
     network.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
     if config.compile == "yes" or (config.compile == "auto" and config.steps >= COMPILE_PAYS):
         network.compile(mode=COMPILE_MODE, dynamic=False)
-        counting.compile_render()
+        counting.compile_crops()
 
 
 def average_weights(config: TrainConfig, device: torch.device) -> AveragedWeights | None:
