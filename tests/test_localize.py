@@ -215,7 +215,7 @@ def test_faults_are_named() -> None:
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
 def test_peaks_on_the_gpu_equal_those_on_the_cpu() -> None:
-    density = torch.rand(60, 80, generator=torch.Generator().manual_seed(0))
+    density = torch.rand(60, 80, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
     for options in ({}, {"threshold": 0.5}, {"top": 30}):
         host, device = peaks(density, 8, **options), peaks(density.cuda(), 8, **options)  # type: ignore[arg-type]
         assert device[0].is_cuda

@@ -33,7 +33,7 @@ MAX_PIXELS = 500_000_000  # 1.5 GB decoded; PAPM_MAX_PIXELS in the environment o
 
 _FORMATS = ("JPEG", "PNG", "BMP", "TIFF", "WEBP")  # nothing else of Pillow's decoders is reachable from a file
 _ORIENTATION = 274  # EXIF tag
-_BITS_PER_SAMPLE = 258  # TIFF tag
+_TIFF_WIDTH, _TIFF_HEIGHT, _BITS_PER_SAMPLE = 256, 257, 258  # TIFF tags
 _ALPHA_MODES = ("RGBA", "RGBa", "LA", "La", "PA")
 
 
@@ -65,8 +65,10 @@ def image_size(path: str | Path) -> tuple[int, int]:
     path = Path(path)
     with _open_file(path) as stream, _opened(stream, str(path)) as im:
         width, height = im.size
-        # Pillow already reports the upright size of a TIFF, and only of a TIFF.
-        if im.format != "TIFF" and _orientation(im) >= 5:
+        if im.format == "TIFF":  # whose im.size some releases of Pillow give upright already
+            tags = getattr(im, "tag_v2", {})
+            width, height = int(tags[_TIFF_WIDTH]), int(tags[_TIFF_HEIGHT])
+        if _orientation(im) >= 5:
             width, height = height, width
         return height, width
 

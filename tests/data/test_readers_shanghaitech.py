@@ -157,13 +157,15 @@ def test_published_counts_of_part_a() -> None:
 
 @pytest.mark.realdata
 @needs_data
+@pytest.mark.slow
 def test_heads_are_symmetric_about_the_declared_origin() -> None:
     """The evidence for −0.5: gradients around heads mirror about array column x_file − 1, not x_file (0-based indices)."""
     from scipy.ndimage import gaussian_filter, map_coordinates
 
     root = Path(os.environ["PAPM_DATA"]) / "ShanghaiTech"
     offsets, profiles = np.arange(-6, 6.01, 0.25), []
-    for sample in list(papm.data.open("shanghaitech-a", root)["train"])[::3]:
+    data = papm.data.open("shanghaitech-a", root)
+    for sample in (*data["train"], *data["test"]):
         x, y = sample.points.double().numpy().T
         h, w = sample.size
         keep = (x > 9) & (x < w - 9) & (y > 3) & (y < h - 3)
@@ -177,4 +179,4 @@ def test_heads_are_symmetric_about_the_declared_origin() -> None:
     mean, t = np.mean(profiles, axis=0), np.arange(0.25, 2.5, 0.25)
     axes = np.arange(-2, 2.01, 0.05)
     misfit = [np.sum((np.interp(c + t, offsets, mean) - np.interp(c - t, offsets, mean)) ** 2) for c in axes]
-    assert abs(axes[int(np.argmin(misfit))]) < 0.3  # the next reading, origin 0, would give -0.5
+    assert abs(axes[int(np.argmin(misfit))]) < 0.25  # nearer than the next reading, origin 0, which predicts 0.5

@@ -71,7 +71,9 @@ def build(folder: Path, half: tuple[int, ...], floor: float, lanes: int, cluster
         "cluster->arrive_and_wait();" if "asm volatile" in line else line
         for line in cuda.source(half, floor, lanes, cluster).splitlines()
     ]
-    text = SHIM + "\n".join(lines).replace("extern __shared__ float pool[];", "float *pool = here->pool.data();") + LAUNCH
+    text = (
+        SHIM + "\n".join(lines).replace("extern __shared__ float pool[];", "float *pool = here->pool.data();") + LAUNCH
+    )
     source, made = folder / f"k{lanes}_{cluster}.cc", folder / f"k{lanes}_{cluster}.so"
     source.write_text(text, encoding="utf-8")
     command = ["g++", "-std=c++20", "-O1", "-shared", "-fPIC", "-pthread", str(source), "-o", str(made)]

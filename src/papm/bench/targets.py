@@ -20,7 +20,8 @@ from papm.targets import TOLERANCE, density_map
 Map = NDArray[np.float32]
 
 DIFFERENCE = 1e-5  # float32: the kernel's peak is about 0.01, rounding of it 1e-9, and hundreds of kernels may overlap
-SUM_ERROR = 1e-4  # the sum of a map is the count to this
+SUM_ERROR = 1e-4  # the sum of a map is the count to this, for up to ...
+SUM_POINTS = 3000  # ... so many points; beyond, float32 allows no more than the same share
 
 
 @dataclass(frozen=True)
@@ -73,8 +74,9 @@ def filtered_map(points: NDArray[np.float32], size: tuple[int, int], sigma: floa
 def scatter(n: int, size: tuple[int, int], seed: int = 0) -> torch.Tensor:
     """n points uniform over an image (H, W), float32 [n, 2]."""
     rng = np.random.default_rng([seed, 17])
-    xy = rng.uniform(0, 1, (n, 2)) * (size[1], size[0])
-    return torch.from_numpy(np.minimum(xy.astype(np.float32), np.nextafter(np.float32([size[1], size[0]]), np.float32(0))))
+    limit = np.array([size[1], size[0]], dtype=np.float32)
+    xy = (rng.uniform(0, 1, (n, 2)) * limit).astype(np.float32)
+    return torch.from_numpy(np.minimum(xy, np.nextafter(limit, np.float32(0))))  # rounding may reach the border
 
 
 def run(
@@ -110,4 +112,5 @@ def run(
 def agree(rows: list[Row], points: int) -> bool:
     """Whether the ways that draw the same target do, and our sums are the count."""
     same = all(r.difference is None or r.difference <= DIFFERENCE for r in rows)
-    return same and all(r.sum_error <= SUM_ERROR * points for r in rows if r.timing.name.startswith("papm"))
+    bound = SUM_ERROR * max(1.0, points / SUM_POINTS)
+    return same and all(r.sum_error <= bound for r in rows if r.timing.name.startswith("papm"))

@@ -39,7 +39,9 @@ def compare(
     ['ours', 'theirs']
     """
     if repeat < 1 or warmup < 0:
-        raise ConfigError(f"a timing takes at least one run and no fewer than zero before it, not {repeat} and {warmup}")
+        raise ConfigError(
+            f"a timing takes at least one run and no fewer than zero before it, not {repeat} and {warmup}"
+        )
     for _ in range(warmup):
         for run in functions.values():
             run()
@@ -62,7 +64,7 @@ def compare(
 
 def _finish() -> None:
     """Wait for the device, if one is in use."""
-    if torch.cuda.is_available() and torch.cuda.is_initialized():
+    if torch.cuda.is_available() and torch.cuda.is_initialized():  # type: ignore[no-untyped-call]
         torch.cuda.synchronize()
 
 

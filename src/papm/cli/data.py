@@ -183,17 +183,14 @@ def check(
             typer.echo(str(f))
         if rest := len(findings) - len(shown):
             typer.echo(f"… and {rest} more; --all lists them")
-        numbers = ", ".join(f"{v} {what}{'' if v == 1 else 's'}" for what, v in zip(("error", "warning", "note"), n.values()))
-        advice = (
-            "Mend the errors, then check again."
-            if n["error"]
-            else "The warnings count as errors because of --strict."
-            if failed
-            else f"Good to use: papm train {data}"
-            if not n["warning"]
-            else f"Usable, but look at the warnings; then: papm train {data}"
-        )
-        typer.echo(f"Checked {images} image{'' if images == 1 else 's'} as '{name}': {numbers}. {advice}")
+        numbers = ", ".join(_n(n[k], word) for k, word in (("error", "error"), ("warning", "warning"), ("info", "note")))
+        if n["error"]:
+            advice = "Mend the errors, then check again."
+        elif n["warning"]:
+            advice = f"{'--strict fails on warnings: mend them' if strict else 'Usable; look at the warnings'}, then: papm train {data}"
+        else:
+            advice = f"Good to use: papm train {data}"
+        typer.echo(f"Checked {_n(images, 'image')} as '{name}': {numbers}. {advice}")
     if failed:
         raise typer.Exit(2)
 
@@ -312,5 +309,9 @@ def _written(done: Mapping[str, Mapping[str, int]], out: Path, json: bool, made:
         return
     for split, n in done.items():
         was = f" (before: {n['points_before']})" if "points_before" in n else ""
-        typer.echo(f"{split}: {n['images']} images, {n['points']} points{was}")
+        typer.echo(f"{split}: {_n(n['images'], 'image')}, {_n(n['points'], 'point')}{was}")
     typer.echo(f"Written to {out}. Next: papm data check {out}")
+
+
+def _n(count: int, noun: str) -> str:
+    return f"{count} {noun}{'' if count == 1 else 's'}"

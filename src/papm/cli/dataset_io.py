@@ -6,6 +6,7 @@ interrupted leaves nothing behind.
 
 from __future__ import annotations
 
+import difflib
 import inspect
 import os
 import shutil
@@ -30,9 +31,10 @@ WRITABLE = ("train", "val", "test", "all")
 
 
 def parse(data: str) -> tuple[str, Path | None]:
-    """`parse_spec`, except that a folder of images is `folder` data even when nothing in it can be read as points.
+    """`parse_spec` with more help where that fails.
 
-    The reader then names the file and the line that are wrong, where recognition can only say that it fails.
+    A folder of images is `folder` data even when nothing in it can be read as points: the reader then names the file and
+    the line that are wrong. A word that is nearly a dataset's name is taken for one misspelt.
     """
     try:
         return parse_spec(data)
@@ -41,6 +43,8 @@ def parse(data: str) -> tuple[str, Path | None]:
         places = [path, *(path / d for d in ("images", "train", "test", "train/images", "test/images"))]
         if any(p.is_dir() and find_images(p) for p in places):
             return "folder", path
+        if not path.exists() and difflib.get_close_matches(data, base.readers(), cutoff=0.7):
+            raise unknown("dataset", data, base.readers()) from None
         raise
 
 

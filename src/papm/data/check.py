@@ -86,7 +86,7 @@ def check(
             if on_item is not None:
                 on_item(done, total)
         _whole_split(split, folder, seen, r, findings)
-    findings += _strays([e for es in splits.values() for e in es], r)
+    findings += _strays([e for es in splits.values() for e in es])
     rank = {"error": 0, "warning": 1, "info": 2}
     return sorted(findings, key=lambda f: rank[f.severity])
 
@@ -238,12 +238,12 @@ def _same_file(image: Path, split: str, contents: dict[bytes, tuple[str, Path]],
         findings.append(Finding("warning", image, None, f"the same file as {first[1]} ({where})"))
 
 
-def _strays(entries: Sequence[Entry], r: Reader) -> list[Finding]:
+def _strays(entries: Sequence[Entry]) -> list[Finding]:
     """Annotation files whose image is missing, and images that no annotation speaks of."""
     out: list[Finding] = []
-    own = {e.annotation for e in entries if e.annotation is not None}
-    per_image = len(own) == len(entries)  # not one table for all
-    for folder in sorted({(a.parent, a.suffix) for a in own} if per_image else []):
+    # Files named after their image; a table for all images has no siblings that could be orphans.
+    own = {e.annotation for e in entries if e.annotation is not None and e.image.stem in e.annotation.stem}
+    for folder in sorted({(a.parent, a.suffix) for a in own}):
         for p in sorted(_listed(folder[0])):
             if p in own or p.suffix != folder[1] or p.name.startswith(".") or p.name == "classes.txt":
                 continue

@@ -27,6 +27,7 @@ from papm.transport.unbalanced import UnbalancedResult, unbalanced
 from papm.transport.windows import cell_centres
 
 UNIT = 512.0  # pixels to one unit of distance
+LEAST = 1e-8  # people a cell; keeps the gradient of an empty map finite
 CHUNK = 1 << 25  # entries of the dense cost held at once, which bounds the memory
 
 
@@ -109,14 +110,18 @@ class UnbalancedLoss(CountingLoss):
         parts: list[dict[str, Tensor]] = []
         for s in (slice(k, k + step) for k in range(0, len(z), step)):
             cost = self.cost.pairwise(xy[s], cells, None if top is None else top[s], height[s])
-            result = unbalanced(
-                points.valid[s].to(z), z[s].detach().clamp(min=0), cost, self.reg, self.rho, extra=self.extra
-            )
+            mass = z[s].detach().clamp(min=0)
+            result = unbalanced(points.valid[s].to(z), mass, cost, self.reg, self.rho, extra=self.extra, least=LEAST)
             terms = {k: with_gradient(value, z[s], gradient) for k, (value, gradient) in self._terms(result).items()}
             parts.append(terms)
         total = z.sum(1)
         some = points.valid.any(1)
-        empty = {"transport": total.abs(), "pixel": total.abs(), "point": total.abs(), "entropy": torch.zeros_like(total)}
+        empty = {
+            "transport": total.abs(),
+            "pixel": total.abs(),
+            "point": total.abs(),
+            "entropy": torch.zeros_like(total),
+        }
         values = {k: torch.where(some, torch.cat([p[k] for p in parts]), empty[k]).mean() for k in empty}
         values["count"] = (total - points.valid.sum(1).to(total)).abs().mean()
         weights = {k: w for k, w in self.weights.items() if w}
@@ -165,13 +170,27 @@ def _gl_papm(
 
 
 def _uot(
-    stride: int = 8, *, sigma: float = 16.0, reg: float = 0.01, rho: float = 0.5, w_count: float = 1.0, ot_stride: int = 8
+    stride: int = 8,
+    *,
+    sigma: float = 16.0,
+    reg: float = 0.01,
+    rho: float = 0.5,
+    w_count: float = 1.0,
+    ot_stride: int = 8,
 ) -> UnbalancedLoss:
     """Squared distance whose value at σ is GL's cost there; no cell, point or entropy terms."""
     scale = math.expm1(sigma / UNIT / 0.6) / sigma**2
     cost = Cost("l2", scale=scale, cap=10 * rho)
     return UnbalancedLoss(
-        stride, cost=cost, reg=reg, rho=rho, w_pixel=0.0, w_point=0.0, w_entropy=0.0, w_count=w_count, ot_stride=ot_stride
+        stride,
+        cost=cost,
+        reg=reg,
+        rho=rho,
+        w_pixel=0.0,
+        w_point=0.0,
+        w_entropy=0.0,
+        w_count=w_count,
+        ot_stride=ot_stride,
     )
 
 

@@ -21,6 +21,7 @@ from papm.report.svg import (
     colour,
     document,
     frame,
+    legend,
     line,
     mark,
     note,
@@ -264,7 +265,9 @@ def _bar(
         )
         reach = min(reach, y(high))
     words = _figure(value)
-    label = text(left + wide / 2, reach - 4, words, anchor="middle", size=11) if wide > len(words) * LETTER * 0.85 else ""
+    label = (
+        text(left + wide / 2, reach - 4, words, anchor="middle", size=11) if wide > len(words) * LETTER * 0.85 else ""
+    )
     return (
         f'<g><title>{safe(tip)}</title><rect x="{place(left)}" y="{place(min(top, zero))}" width="{place(wide)}" '
         f'height="{place(abs(zero - top))}" rx="2" style="fill:{colour(series)}"/>{whisker}{label}</g>'
@@ -273,8 +276,6 @@ def _bar(
 
 def _extra(keys: Sequence[Key], width: float = WIDTH) -> float:
     """Pixels by which a chart grows for the rows of its legend beyond the first."""
-    from papm.report.svg import legend
-
     return max(0.0, legend(keys, 8, 4, width - 16)[1] - 17)
 
 

@@ -104,7 +104,9 @@ def legend(keys: Sequence[Key], left: float, top: float, width: float) -> tuple[
             x, y = left, y + row
         paint = "var(--muted,#5c6470)" if key.neutral else colour(key.series)
         if key.kind == "box":
-            parts.append(f'<rect x="{place(x + 4)}" y="{place(y + 3)}" width="12" height="11" rx="2" style="fill:{paint}"/>')
+            parts.append(
+                f'<rect x="{place(x + 4)}" y="{place(y + 3)}" width="12" height="11" rx="2" style="fill:{paint}"/>'
+            )
         else:
             if key.kind == "line":
                 dash = f";stroke-dasharray:{DASHES[key.dash % len(DASHES)]}" if key.dash else ""

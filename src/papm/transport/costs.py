@@ -81,7 +81,9 @@ class Cost:
             raise ConfigError("the cost 'perspective' depends on heights too; call its `pairwise`")
         return (self.scale * cost).clamp(max=self.cap)
 
-    def pairwise(self, points: Tensor, cells: Tensor, top: Tensor | None = None, height: Tensor | None = None) -> Tensor:
+    def pairwise(
+        self, points: Tensor, cells: Tensor, top: Tensor | None = None, height: Tensor | None = None
+    ) -> Tensor:
         """Cost [..., n, m] between points [..., n, 2] and cells [m, 2], both (x, y) in pixels.
 
         `perspective` needs the height [...] of the frame it refers to and the y [...] of the crop's top edge in it.

@@ -87,12 +87,16 @@ def solve(
 ) -> tuple[Tensor, Tensor]:
     """(u, v) after `iterations`, as `reference.scaling` on the windows; CUDA, float32, no host sync."""
     if not a.is_cuda or a.dtype != torch.float32 or problem.far:
-        raise ConfigError("the cuda transport solver takes float32 on CUDA and a cost without a visible cap; use 'auto'")
+        raise ConfigError(
+            "the cuda transport solver takes float32 on CUDA and a cost without a visible cap; use 'auto'"
+        )
     images, n = a.shape
     (h, w), half = problem.size, problem.window.half
     shared = shared_bytes(problem.window, problem.size, n)
     if shared > SHARED_LIMIT:
-        raise ConfigError(f"a map of {h}×{w} cells with {n} points is too large for the cuda transport solver; use 'auto'")
+        raise ConfigError(
+            f"a map of {h}×{w} cells with {n} points is too large for the cuda transport solver; use 'auto'"
+        )
     if n == 0 or images == 0:
         return u.clone(), b / floor
     blocks = default_cluster(a.device) if cluster is None else cluster

@@ -30,7 +30,7 @@ def replay(key: Hashable, function: Function, *inputs: Tensor) -> tuple[Tensor, 
         _cache.move_to_end(full)
     else:
         static = [t.clone() for t in inputs]
-        stream = torch.cuda.Stream(inputs[0].device)
+        stream = torch.cuda.Stream(inputs[0].device)  # type: ignore[no-untyped-call]
         stream.wait_stream(torch.cuda.current_stream(inputs[0].device))
         with torch.cuda.stream(stream):  # warm up aside: lazy set-up must not be recorded
             for _ in range(2):

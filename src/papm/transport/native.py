@@ -73,7 +73,9 @@ def _library() -> ctypes.CDLL | None:
             _compile(target, compiler)
         library = ctypes.CDLL(str(target))
         library.papm_sinkhorn.restype = ctypes.c_int
-        library.papm_sinkhorn.argtypes = [ctypes.c_void_p] * 7 + [ctypes.c_int] * 5 + [ctypes.c_float] * 2 + [ctypes.c_int]
+        library.papm_sinkhorn.argtypes = (
+            [ctypes.c_void_p] * 7 + [ctypes.c_int] * 5 + [ctypes.c_float] * 2 + [ctypes.c_int]
+        )
         return library
     except (OSError, RuntimeError, AttributeError, subprocess.SubprocessError) as error:
         log.warning("the compiled transport loop could not be built, using the torch path: %s", error)
@@ -101,7 +103,9 @@ def solve(
     rows = 2 * radius + 1
     width = next((k for k in WIDTHS if k >= rows), 0)
     if not width or a.dtype != torch.float32 or a.device.type != "cpu":
-        raise ConfigError("the compiled transport solver takes float32 on the CPU and narrow windows; use solver 'auto'")
+        raise ConfigError(
+            "the compiled transport solver takes float32 on the CPU and narrow windows; use solver 'auto'"
+        )
     kernel = problem.block(torch.arange(-radius, radius + 1), torch.arange(-radius, width - radius)).contiguous()
     pitch = w + width - 1
     base = (problem.cells[0] * pitch + problem.cells[1]).to(torch.int32).contiguous()

@@ -17,7 +17,9 @@ from torch import Tensor
 class Problem(Protocol):
     """What a stored kernel offers. u is [B, n], v is [B, m]."""
 
-    reg: float
+    @property
+    def reg(self) -> float:
+        """ε."""
 
     def apply(self, v: Tensor) -> Tensor:
         """K·v, [B, n]."""

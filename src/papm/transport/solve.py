@@ -17,8 +17,8 @@ from torch import Tensor
 
 from papm.errors import ConfigError, unknown
 from papm.structures import PointBatch
-from papm.transport import cuda, graphs, native, reference, triton_kernels
 from papm.transport import costs as cost_names
+from papm.transport import cuda, graphs, native, reference, triton_kernels
 from papm.transport.costs import Cost
 from papm.transport.problem import DenseProblem, Problem, SeparableProblem
 from papm.transport.result import TransportResult
@@ -45,7 +45,9 @@ class TransportWarning(UserWarning):
     """A solver was asked for a tolerance and did not reach it."""
 
 
-def dustbin_cost(reg: float, cost: Cost | None = None, dustbin: float | None = None, reach: float | None = None) -> float:
+def dustbin_cost(
+    reg: float, cost: Cost | None = None, dustbin: float | None = None, reach: float | None = None
+) -> float:
     """The cost of leaving mass unmatched: given, or the cost at a `reach` in pixels, or the published ε·ln(1e16).
 
     >>> round(dustbin_cost(10.0), 1)
@@ -55,7 +57,9 @@ def dustbin_cost(reg: float, cost: Cost | None = None, dustbin: float | None = N
         raise ConfigError("give either the dustbin's cost or its reach in pixels, not both")
     if reach is not None:
         if cost is None or not cost.radial:
-            raise ConfigError("a reach in pixels needs a cost that depends on the distance alone; give the dustbin's cost")
+            raise ConfigError(
+                "a reach in pixels needs a cost that depends on the distance alone; give the dustbin's cost"
+            )
         dustbin = cost_names.dustbin_for(cost, reach)
     if dustbin is None:
         return reg * math.log(1 / reference.FLOOR)
@@ -133,7 +137,8 @@ def _dense(
             raise ConfigError("ε-scaling is done by the log solver, with a ratio between 0 and 1")
         matrix = problem.cost_matrix()
         top = min(float(matrix.max()) if matrix.numel() else reg, 2 * dustbin)
-        schedule = [(reg / scaling**k, 1) for k in range(max(0, math.ceil(math.log(reg / max(top, reg), scaling))), 0, -1)]
+        steps = math.ceil(math.log(reg / max(top, reg), scaling))
+        schedule = [(reg / scaling**k, 1) for k in range(steps, 0, -1)]
         log_u, _ = reference.log_domain_scheduled(matrix, a, b, log_u, dustbin, [*schedule, (reg, 1)])
 
     def run(start: Tensor, count: int) -> tuple[Tensor, Tensor]:
@@ -163,9 +168,7 @@ def _finish(
         step = iterations if tolerance is None else min(CHECK_EVERY, iterations - done)
         log_u, log_v = run(log_u, step)
         done += step
-        result = TransportResult(
-            log_u, log_v, a, b, problem.reg, dustbin, done, problem, solver, converged, batched
-        )
+        result = TransportResult(log_u, log_v, a, b, problem.reg, dustbin, done, problem, solver, converged, batched)
         if tolerance is not None:
             error = float(torch.stack([e.max() for e in result.marginal_errors]).max()) if a.shape[0] else 0.0
             if error <= tolerance or done == iterations:
@@ -189,7 +192,8 @@ def choose(window: Window | None, size: tuple[int, int], cost: Cost, reg: float,
         return "separable" if cost.quadratic is not None else "reference"
     no_far = not far_value(cost, reg, window.smallest)
     if like.is_cuda and like.dtype == torch.float32 and no_far:
-        if cuda.available(like.device):
+        fits = cuda.shared_bytes(window, size, like.shape[1]) <= cuda.SHARED_LIMIT
+        if fits and cuda.available(like.device):
             return "cuda"
         if triton_kernels.available():
             return "triton"
@@ -258,7 +262,9 @@ def grid_sinkhorn(
             dense = DenseProblem.build(cost.pairwise(xy, cell_centres(size, stride, xy), top, height), reg)
             return _dense(dense, a, b, bin_cost, iterations, solver, tolerance, scaling, init, True)
         if window is None:
-            raise ConfigError(f"the kernel of cost '{cost.name}' at regularisation {reg} is not sparse; use 'reference'")
+            raise ConfigError(
+                f"the kernel of cost '{cost.name}' at regularisation {reg} is not sparse; use 'reference'"
+            )
         if scaling is not None:
             raise ConfigError("ε-scaling is done by the log solver, with a ratio between 0 and 1")
         problem = WindowProblem(xy, size, stride, cost, reg, window)

@@ -64,7 +64,9 @@ def solve(
 ) -> tuple[Tensor, Tensor]:
     """(u, v) after `iterations`, as `reference.scaling` on the windows; float32, no host sync."""
     if a.dtype != torch.float32 or problem.far or not (a.is_cuda or interpreted()):
-        raise ConfigError("the triton transport solver takes float32 on CUDA and a cost without a visible cap; use 'auto'")
+        raise ConfigError(
+            "the triton transport solver takes float32 on CUDA and a cost without a visible cap; use 'auto'"
+        )
     if a.numel() == 0:
         return u.clone(), b / floor
     if not a.is_cuda:

@@ -36,7 +36,7 @@ def rows(
         side = tl.load(shape + r)
         first = tl.load(shape + ROWS + r)
         jy = y + (r - ROWS // 2)
-        for c in range(0, 2 * side + 1):
+        for c in range(2 * side + 1):
             jx = x + (c - side)
             inside = live & (jy >= 0) & (jy < h) & (jx >= 0) & (jx < w)
             k = tl.load(base + (first + c) * n, mask=live, other=0.0)

@@ -55,7 +55,9 @@ class UnbalancedResult:
         factor = self.rho + self.reg / 2
         rows, columns = self._price(self.f, factor), self._price(self.g, factor)
         zero = torch.zeros((), dtype=rows.dtype, device=rows.device)
-        return torch.where(self.a > 0, self.a * rows, zero).sum(-1) + torch.where(self.b > 0, self.b * columns, zero).sum(-1)
+        return torch.where(self.a > 0, self.a * rows, zero).sum(-1) + torch.where(
+            self.b > 0, self.b * columns, zero
+        ).sum(-1)
 
     @property
     def column_gradient(self) -> Tensor:
@@ -91,10 +93,12 @@ def unbalanced(
     diameter: float = math.sqrt(2),
     ratio: float = 0.5,
     extra: int = 0,
+    least: float = 0.0,
 ) -> UnbalancedResult:
     """Solve between weights a [B, n] and b [B, m] (any masses) at cost [B, n, m]; `extra` more updates at the last ε.
 
-    Defaults are GL's: ε = 0.01, ρ = 0.5, coordinates in units of the crop.
+    Defaults are GL's: ε = 0.01, ρ = 0.5, coordinates in units of the crop. `least` is a mass every column is taken to have
+    in the updates: at zero mass the pull of the rows on it is infinite, and so would be the gradient.
     """
     if not (reg > 0 and rho > 0):
         raise ConfigError(f"ε and ρ must be positive, not {reg} and {rho}")
@@ -104,7 +108,7 @@ def unbalanced(
     with torch.no_grad(), torch.autocast(cost.device.type, enabled=False):
         dtype = torch.float64 if cost.dtype == torch.float64 else torch.float32
         a, b, cost = (t.detach().to(dtype) for t in (a, b, cost))
-        log_a, log_b = a.log(), b.log()
+        log_a, log_b = a.log(), b.clamp(min=least).log()
 
         def rows(eps: float, g: Tensor) -> Tensor:
             return _softmin(eps, (log_b + g / eps)[..., None, :] - cost / eps, -1, rho)

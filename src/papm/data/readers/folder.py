@@ -194,13 +194,15 @@ def _table_entries(
 def _find(name: str, beside: Path, root: Path, places: list[Place]) -> list[Path]:
     """Images a name in a table may mean: a path from the table or an image folder, else a file name, else without suffix."""
     known = {i for p in places for i in p.images}
-    for base in (*(p.image_dir for p in places), beside, root):
-        path = base / name
-        if path in known or (any(p.image_dir in path.parents for p in places) and path.is_file()):
-            return [path]
+
+    def there(path: Path) -> bool:
+        return path in known or (any(p.image_dir in path.parents for p in places) and path.is_file())
+
+    for bases in ([p.image_dir for p in places], [beside], [root]):
+        if matches := list(dict.fromkeys(base / name for base in bases if there(base / name))):
+            return matches
     last = Path(name).name
-    index = [p.by_name for p in places], [p.by_stem for p in places]
-    for tables in index:
+    for tables in ([p.by_name for p in places], [p.by_stem for p in places]):
         if matches := list(dict.fromkeys(m for t in tables for m in t.get(last, ()))):
             return matches
     return []

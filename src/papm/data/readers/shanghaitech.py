@@ -15,17 +15,18 @@ Checked on part A, where three readings are possible (x_ours = x_file + origin):
 
 1. Heads are symmetric left to right on average. The mean gradient magnitude along the row through each point (461 images,
    up to 500 points each) is mirror-symmetric about array column x_file − 1.0; bootstrap over images, 95 %: −1.1 … −0.85.
-   Two smoothing widths and two window widths give −0.95 … −1.05. (Mean brightness is too flat to decide: −1.6 … 2.5.)
-2. The border [e, W + e] at which as many points lie near the left as near the right edge has e = 0.40 (90 %: 0.29 … 0.48);
-   in images whose longer side is not 1024, e = 0.48 (0.34 … 0.68). Images of exactly 1024 give less, 0.16 … 0.28: they look
-   as if annotated larger and scaled down with their coordinates, which shrinks the half pixel by the same factor.
+   Two smoothing widths and two window widths give −0.95 … −1.05; a third of the training images alone −0.8, wherever the
+   window is centred. (Mean brightness is too flat to decide, −1.6 … 2.5; local variance only echoes the window's centre.)
+2. The border [e, W + e] at which as many points lie near the left as near the right edge has e = 0.40 (90 %: 0.29 … 0.48).
+   Images whose longer side is not 1024 give 0.48 (0.34 … 0.68) with strips of 2 px and 0.66 (0.48 … 0.80) with 4 px; those of
+   exactly 1024 give 0.28 and 0.16: they look as if annotated larger and scaled down together with their coordinates, which
+   shrinks the half pixel by the same factor.
 3. No coordinate equals 0, 0.5, 1 or W exactly, so there is no clipping to read a limit from, and single crops with both
    dots drawn do not tell half a pixel apart.
 
-So −0.5 is supported by content and by borders; the remaining doubt is below half a pixel.
-With it 17 points of part A fall out of their image and 16 come in: 294 train / 108 test points lie outside in the files'
-coordinates, 294 / 109 in ours.
-Part B could not be looked at; it comes from the same authors and tool.
+So −0.5 is supported by content and by borders; the remaining doubt is below half a pixel. With it 17 points of part A fall
+out of their image and 16 come in: 294 train / 108 test points lie outside in the files' coordinates, 294 / 109 in ours.
+Part B was not examined; the same origin is assumed.
 """
 
 from __future__ import annotations

@@ -1,0 +1,177 @@
+"""One page over several runs: who is how far off on what, with intervals, curves and pictures."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import groupby
+from pathlib import Path
+from statistics import fmean
+from typing import Any
+from urllib.parse import quote
+
+from papm.metrics.counting import paired_difference
+from papm.report import charts, page
+from papm.report.charts import Bars, Series
+from papm.report.load import curve, interval, number, read_counted, read_curves
+from papm.report.svg import Key
+
+
+@dataclass(frozen=True)
+class ComparedRun:
+    """A finished run and its place in the table: `label` is its row (a method), `group` its column (the data)."""
+
+    label: str
+    group: str
+    folder: Path
+    result: dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Cell:
+    """The MAE of one label in one group: the mean of its runs, and how far it may be off.
+
+    [low, high] is the 95 % interval over images of a single run, or the smallest and largest MAE of several runs.
+    """
+
+    mae: float
+    low: float | None
+    high: float | None
+    runs: int
+    best: bool = False
+
+
+def write_comparison(
+    path: Path,
+    *,
+    title: str,
+    intro: str,
+    runs: Sequence[ComparedRun],
+    examples: Sequence[tuple[str, Path]] = (),
+    notes: Sequence[str] = (),
+) -> Path:
+    """Write one page that compares `runs`: table, bars, learning curves, example pictures, notes."""
+    labels, groups = list(dict.fromkeys(r.label for r in runs)), list(dict.fromkeys(r.group for r in runs))
+    table = cells(runs)
+    pictures = page.embed(examples)
+    return page.render(
+        "compare.html.j2",
+        path,
+        title=title,
+        intro=[p.strip() for p in intro.split("\n\n") if p.strip()],
+        warnings=warnings(runs),
+        labels=labels,
+        groups=groups,
+        table=table,
+        several=any(c.runs > 1 for c in table.values()),
+        bars=page.chart(bars(labels, groups, table)),
+        curves=curves(runs, labels, groups),
+        differences=differences(runs, labels, groups),
+        runs=[_row(r, path) for r in runs],
+        examples=[(caption, list(some)) for caption, some in groupby(pictures, key=lambda p: p.caption)],
+        notes=[n for n in notes if n],
+    )
+
+
+def cells(runs: Sequence[ComparedRun]) -> dict[tuple[str, str], Cell]:
+    """(label, group) → its figure; the lowest of each group is marked. Runs without a figure have no cell."""
+    found: dict[tuple[str, str], Cell] = {}
+    for key in dict.fromkeys((r.label, r.group) for r in runs):
+        some = [r.result for r in runs if (r.label, r.group) == key]
+        values = [v for v in (number(result, "mae") for result in some) if v is not None]
+        if not values:
+            continue
+        pair = (min(values), max(values)) if len(values) > 1 else interval(some[0], "mae")
+        found[key] = Cell(fmean(values), *(pair or (None, None)), runs=len(values))
+    lowest = {g: min(c.mae for (_, group), c in found.items() if group == g) for _, g in found}
+    return {k: Cell(c.mae, c.low, c.high, c.runs, c.mae == lowest[k[1]]) for k, c in found.items()}
+
+
+def bars(labels: Sequence[str], groups: Sequence[str], table: dict[tuple[str, str], Cell]) -> str:
+    """The table as bars: a colour a label, whiskers for the intervals."""
+
+    def of(label: str, name: str) -> list[float | None]:
+        return [getattr(table[label, g], name) if (label, g) in table else None for g in groups]
+
+    made = [Bars(label, of(label, "mae"), of(label, "low"), of(label, "high")) for label in labels]
+    return charts.bar_chart(groups, made, title="MAE of every method in every group", y_label="MAE, objects an image")
+
+
+def curves(runs: Sequence[ComparedRun], labels: Sequence[str], groups: Sequence[str]) -> list[tuple[str, str, Any]]:
+    """(heading, remark, chart): error while training of all runs over steps and over time.
+
+    Losses are not drawn together: those of different methods are in different units.
+    """
+    rows = {id(r): read_curves(r.folder) for r in runs}
+    keys = [Key(label, k) for k, label in enumerate(labels)] if len(labels) > 1 else []
+    keys += [Key(group, dash=k, neutral=True) for k, group in enumerate(groups)] if len(groups) > 1 else []
+    made = []
+    for over, heading, words in (
+        ("step", "Error while training", "step"),
+        ("seconds", "The same over time", "seconds"),
+    ):
+        series = [
+            Series(
+                r.label if len(groups) < 2 else f"{r.label}, {r.group}",
+                *curve(rows[id(r)], "mae", over),
+                colour=labels.index(r.label),
+                dash=groups.index(r.group),
+                marks=True,
+            )
+            for r in runs
+        ]
+        svg = charts.line_chart(series, title=f"Evaluation MAE over {over}", x_label=words, y_label="MAE", keys=keys)
+        made.append((heading, "MAE of the images watched during training", page.chart(svg)))
+    return made
+
+
+def differences(runs: Sequence[ComparedRun], labels: Sequence[str], groups: Sequence[str]) -> list[dict[str, Any]]:
+    """Each label against the first one on the same images: MAE difference with its paired 95 % interval.
+
+    Only where both have one run in the group, with predictions.csv of the same images.
+    """
+    found: list[dict[str, Any]] = []
+    for group in groups:
+        counted = {}
+        for label in labels:
+            some = [r for r in runs if r.label == label and r.group == group]
+            if len(some) == 1:
+                counted[label] = {c.image: c for c in read_counted(some[0].folder / "predictions.csv")}
+        first = counted.get(labels[0], {})
+        for label in labels[1:]:
+            other = counted.get(label, {})
+            if not first or {k: c.truth for k, c in first.items()} != {k: c.truth for k, c in other.items()}:
+                continue
+            names = sorted(first)
+            gap = paired_difference(
+                [other[n].predicted for n in names],
+                [first[n].predicted for n in names],
+                [first[n].truth for n in names],
+            )
+            words = "no clear difference" if not gap.significant else "better" if gap.difference < 0 else "worse"
+            found.append({"group": group, "label": label, "base": labels[0], "words": words, **gap.to_dict()})
+    return found
+
+
+def warnings(runs: Sequence[ComparedRun]) -> list[str]:
+    """What a reader must know before believing the figures."""
+    found = []
+    on_test = [r for r in runs if r.result.get("select") == "test"]
+    if on_test:
+        which = "All runs" if len(on_test) == len(runs) else ", ".join(f"{r.label} ({r.group})" for r in on_test)
+        found.append(
+            f"{which}: the weights were chosen on the test images, as many papers do; expect larger errors on new images."
+        )
+    if len({r.result.get("select") for r in runs}) > 1:
+        found.append("The runs chose their weights in different ways (last column of the runs): compare with care.")
+    return found
+
+
+def _row(run: ComparedRun, path: Path) -> dict[str, Any]:
+    """One line of the table of runs."""
+    r = run.result
+    report = run.folder / "report.html"
+    link = quote(Path(os.path.relpath(report, path.parent)).as_posix()) if report.exists() else ""
+    figures = {k: number(r, k) for k in ("mae", "rmse", "nae", "bias", "images", "steps", "seed", "seconds")}
+    return {"label": run.label, "group": run.group, "link": link, "select": str(r.get("select", "–")), **figures}

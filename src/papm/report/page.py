@@ -1,0 +1,139 @@
+"""Pages: templates with everything escaped, numbers in words, pictures inside the file.
+
+A page is one file that asks the network for nothing; its policy forbids scripts, because names of files are not to be trusted.
+"""
+
+from __future__ import annotations
+
+import base64
+import functools
+import io
+import logging
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+
+from jinja2 import Environment, PackageLoader, StrictUndefined
+from markupsafe import Markup
+from PIL import Image
+
+from papm.errors import DataError
+from papm.files import write_text
+from papm.images import read_image
+from papm.version import __version__
+
+log = logging.getLogger(__name__)
+
+WIDEST = 1500  # px of an embedded picture: a panel of three stays sharp on a wide screen at about 200 kB
+QUALITY = 82  # of its JPEG
+
+
+@dataclass(frozen=True)
+class Picture:
+    """An image inside a page."""
+
+    caption: str
+    source: str  # data: address
+    width: int
+    height: int
+
+
+@functools.cache
+def environment() -> Environment:
+    """Templates of this package; autoescape is on for all of them."""
+    made = Environment(
+        loader=PackageLoader("papm.report", "templates"),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    made.filters |= {"figure": figure, "percent": percent, "duration": duration, "signed": signed, "whole": whole}
+    return made
+
+
+def render(template: str, path: Path, **values: object) -> Path:
+    """Fill a template and write the page whole."""
+    html = environment().get_template(template).render(version=__version__, **values)
+    # Names of files may hold bytes that are no text; a page is UTF-8.
+    write_text(path, html.encode("utf-8", "replace").decode("utf-8"))
+    return path
+
+
+def chart(svg: str) -> Markup:
+    """A chart of `charts`, which escapes what it is given, for a template."""
+    return Markup(svg)  # noqa: S704
+
+
+def embed(pictures: Iterable[tuple[str, Path]]) -> list[Picture]:
+    """Image files as JPEG inside the page; one that cannot be read is left out with a warning."""
+    made = []
+    for caption, path in pictures:
+        try:
+            pixels = read_image(path)
+        except DataError as error:
+            log.warning("left out of the report: %s", error)
+            continue
+        picture = Image.fromarray(pixels.permute(1, 2, 0).numpy())
+        picture.thumbnail((WIDEST, 2 * WIDEST), Image.Resampling.LANCZOS)
+        buffer = io.BytesIO()
+        picture.save(buffer, "JPEG", quality=QUALITY, optimize=True)
+        source = "data:image/jpeg;base64," + base64.b64encode(buffer.getvalue()).decode("ascii")
+        made.append(Picture(caption, source, picture.width, picture.height))
+    return made
+
+
+def figure(value: float | None) -> str:
+    """A figure of error with as many digits as it deserves; a dash where there is none.
+
+    >>> figure(57.123), figure(1234.56), figure(0.1234), figure(None)
+    ('57.12', '1,234.6', '0.123', '–')
+    """
+    if value is None:
+        return "–"
+    size = abs(value)
+    digits = 1 if size >= 100 else 2 if size >= 1 or size == 0 else 3
+    return f"{value:,.{digits}f}".replace("-", "−")
+
+
+def percent(value: float | None, sign: bool = False) -> str:
+    """A fraction in percent.
+
+    >>> percent(0.1234), percent(-0.02, sign=True), percent(None)
+    ('12.3 %', '−2.0 %', '–')
+    """
+    return "–" if value is None else f"{100 * value:{'+' if sign else ''}.1f} %".replace("-", "−")
+
+
+def signed(value: float) -> str:
+    """A difference with its sign.
+
+    >>> signed(3.14159), signed(-250.0)
+    ('+3.1', '−250.0')
+    """
+    return f"{value:+,.1f}".replace("-", "−")
+
+
+def whole(value: float | None) -> str:
+    """A whole number with its thousands apart.
+
+    >>> whole(30000), whole(None)
+    ('30,000', '–')
+    """
+    return "–" if value is None else f"{value:,.0f}"
+
+
+def duration(seconds: float | None) -> str:
+    """A time span in two units.
+
+    >>> duration(4.2), duration(75), duration(7384), duration(None)
+    ('4.2 s', '1 min 15 s', '2 h 3 min', '–')
+    """
+    if seconds is None:
+        return "–"
+    if seconds < 60:
+        return f"{seconds:.1f} s"
+    minutes, rest = divmod(round(seconds), 60)
+    if minutes < 60:
+        return f"{minutes} min {rest} s"
+    return f"{minutes // 60} h {minutes % 60} min"

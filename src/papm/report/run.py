@@ -1,0 +1,275 @@
+"""report.html of a training run: what was asked, how it went, how far off the counts are and on which images."""
+
+from __future__ import annotations
+
+import math
+import shlex
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from papm import config as configuration, methods
+from papm.config import GROUPS, TrainConfig
+from papm.errors import ConfigError
+from papm.metrics.counting import counting_errors
+from papm.report import charts, page
+from papm.report.charts import Series
+from papm.report.load import Counted, Run, curve, interval, number, read_run
+
+WORST = 12  # images in the table of the worst
+
+
+def write_report(folder: Path) -> Path:
+    """Write folder/report.html from what the folder of a run holds, finished or not."""
+    run = read_run(folder)
+    return page.render(
+        "run.html.j2",
+        folder / "report.html",
+        title=_title(run),
+        folder=folder.resolve().name,
+        result=run.result,
+        head=headline(run),
+        warnings=warnings(run),
+        chosen=how_chosen(run.config, run.result),
+        more=other_figures(run),
+        learning=learning_charts(run),
+        counting=counting_charts(run.counted),
+        levels=by_crowding(run.counted),
+        worst=run.counted[:WORST],
+        images=len(run.counted),
+        examples=page.embed((_caption(p), p) for p in run.examples),
+        changed=changed(run.config),
+        config=yaml.safe_dump(run.config, sort_keys=False, allow_unicode=True),
+        environment=_flat(run.environment),
+        command=command(run.config, str(folder)),
+        revision=str(run.environment.get("revision", "")),
+    )
+
+
+@dataclass(frozen=True)
+class Headline:
+    """The figures on top: those of result.json, or of the last evaluation of a run that has not finished."""
+
+    mae: float | None
+    rmse: float | None
+    nae: float | None
+    bias: float | None
+    images: int | None
+    mae_interval: tuple[float, float] | None = None
+    rmse_interval: tuple[float, float] | None = None
+    nae_interval: tuple[float, float] | None = None
+    bias_interval: tuple[float, float] | None = None
+    where: str = ""  # which images
+
+
+def headline(run: Run) -> Headline:
+    """The figures of error of a run, whatever stage it is in."""
+    if run.result is not None:
+        figures = {k: number(run.result, k) for k in ("mae", "rmse", "nae", "bias")}
+        images = number(run.result, "images")
+        where = str(run.result.get("split") or "test")
+        intervals = {f"{k}_interval": interval(run.result, k) for k in figures}
+        return Headline(**figures, images=None if images is None else int(images), where=where, **intervals)  # type: ignore[arg-type]
+    seen = [r for r in run.metrics if "mae" in r]
+    last: dict[str, Any] = seen[-1] if seen else {}
+    watched = "validation" if run.config.get("select") == "val" else "watched"
+    return Headline(*(number(last, k) for k in ("mae", "rmse", "nae", "bias")), images=None, where=watched)
+
+
+def warnings(run: Run) -> list[str]:
+    """What a reader must know before believing the figures."""
+    found = []
+    select = (run.result or run.config).get("select")
+    if run.result is None:
+        at, of = (run.metrics[-1]["step"] if run.metrics else 0), run.config.get("steps", "?")
+        found.append(
+            f"This run has not finished: it was at step {at:,} of {_count(of)} when this page was written. The figures are "
+            "those of its last evaluation during training. Go on with papm train … --resume."
+        )
+    if select == "test":
+        found.append(
+            "The weights were chosen on the test images: the step with the lowest test error was kept. Many papers report "
+            "this way, but it flatters: expect a larger error on new images. Use select=val or select=last for an honest figure."
+        )
+    if run.result is not None and run.result.get("mae") is None:
+        found.append(
+            "The data has no test images, so nothing is known about the error on images that were not trained on."
+        )
+    if run.result is not None and select == "val" and run.result.get("split") == "val":
+        found.append(
+            "The data has no test images: the figures are those of the validation images, on which the weights were chosen "
+            "too. Expect a somewhat larger error on new images."
+        )
+    broken = sum(not math.isfinite(c.predicted) for c in run.counted)
+    if broken:
+        found.append(f"{broken} predicted counts are no numbers: the network has diverged.")
+    return found
+
+
+def how_chosen(config: Mapping[str, Any], result: Mapping[str, Any] | None) -> str:
+    """One sentence: which weights the figures belong to."""
+    select = (result or config).get("select")
+    step = number(result, "selected_step")
+    at = f" (step {step:,.0f})" if step is not None else ""
+    averaged = "averaged " if config.get("ema") else ""
+    return {
+        "val": f"lowest error on held-out validation images{at}",
+        "last": f"the last {averaged}weights{at}; no evaluation chose them",
+        "test": f"lowest error on the test images themselves{at}",
+    }.get(str(select), "not known")
+
+
+def other_figures(run: Run) -> list[tuple[str, str]]:
+    """Smaller figures of a finished run, in words."""
+    r = run.result
+    if r is None:
+        return []
+    rows = [
+        ("MAE of the last weights", page.figure(number(r, "mae_last"))),
+        ("lowest MAE on the test images during training", page.figure(number(r, "mae_best_on_test"))),
+        ("MAE when only points inside the image count", page.figure(number(r, "mae_in_image"))),
+        ("training and evaluation took", page.duration(number(r, "seconds"))),
+        ("on", str(r.get("hardware") or "–")),
+    ]
+    return [(name, value) for name, value in rows if value != "–"]
+
+
+def learning_charts(run: Run) -> list[tuple[str, str, Any]]:
+    """(heading, remark, chart) of the curves in metrics.csv."""
+    rows = run.metrics
+    x, loss = curve(rows, "loss")
+    smooth = [
+        Series("loss", x, loss, faint=True),
+        Series("loss", x, charts.smoothed(loss, max(1, len(loss) // 20) | 1)),
+    ]
+    errors = [
+        Series(k.upper(), *curve(rows, k), colour=c, marks=True, best=True) for c, k in enumerate(("mae", "rmse"))
+    ]
+    made: list[tuple[str, str, Any]] = [
+        ("Training loss", "pale: as logged; strong: moving mean",
+         charts.line_chart(smooth, title="Training loss over steps", x_label="step", y_label="loss")),
+        ("Error while training", "rings: the lowest of each",
+         charts.line_chart(errors, title="Evaluation MAE and RMSE over steps", x_label="step", y_label="objects an image")),
+    ]  # fmt: skip
+    names = list(dict.fromkeys(name for row in rows for name in row["terms"]))
+    if len(names) > 1:
+        parts = [Series(name, *curve(rows, name), colour=c) for c, name in enumerate(names)]
+        svg = charts.line_chart(parts, title="Terms of the loss over steps", x_label="step", y_label="term")
+        made.append(("Terms of the loss", "before their weights", svg))
+    crops = Series("count error", *curve(rows, "count_error"), colour=2)
+    if len(crops.x):
+        svg = charts.line_chart(
+            [crops], title="Count error of training crops", x_label="step", y_label="objects a crop"
+        )
+        made.append(("Count error of the training crops", "mean |predicted − true|", svg))
+    rate = Series("learning rate", *curve(rows, "lr"), colour=3)
+    svg = charts.line_chart(
+        [rate], title="Learning rate over steps", x_label="step", y_label="learning rate", log=False
+    )
+    made.append(("Learning rate", "", svg))
+    return [(name, remark, page.chart(svg)) for name, remark, svg in made]
+
+
+def counting_charts(counted: list[Counted]) -> list[tuple[str, str, Any]]:
+    """(heading, remark, chart) of the counts of every image."""
+    if not counted:
+        return []
+    truth, predicted = [c.truth for c in counted], [c.predicted for c in counted]
+    errors = [c.error for c in counted]
+    tips = [f"{c.image}: predicted {page.figure(c.predicted)}, true {c.truth:,.0f}" for c in counted]
+    made = [
+        ("Predicted against true", "one dot an image",
+         charts.scatter_chart(truth, predicted, title="Predicted against true counts", x_label="true count",
+                              y_label="predicted count", tips=tips, diagonal=True)),
+        ("Error against true count", "above the line: too many counted",
+         charts.scatter_chart(truth, errors, title="Error against true count", x_label="true count",
+                              y_label="predicted − true", tips=tips, level=0.0)),
+        ("How errors are spread", "right of the line: too many counted",
+         charts.histogram(errors, title="Histogram of errors", x_label="predicted − true", y_label="images")),
+    ]  # fmt: skip
+    return [(name, remark, page.chart(svg)) for name, remark, svg in made]
+
+
+def by_crowding(counted: list[Counted]) -> list[dict[str, Any]]:
+    """Errors of the images with few, middling and many objects, a third each; empty for fewer than nine images."""
+    kept = sorted((c for c in counted if math.isfinite(c.predicted)), key=lambda c: c.truth)
+    if len(kept) < 9:
+        return []
+    cuts = [0, round(len(kept) / 3), round(2 * len(kept) / 3), len(kept)]
+    rows = []
+    for name, start, end in zip(("fewest objects", "middle third", "most objects"), cuts, cuts[1:]):
+        part = kept[start:end]
+        score = counting_errors([c.predicted for c in part], [c.truth for c in part]).to_dict()
+        rows.append({"name": name, "low": part[0].truth, "high": part[-1].truth, **score})
+    return rows
+
+
+def changed(config: Mapping[str, Any]) -> list[tuple[str, str, str]]:
+    """(key, value, default) of the settings that are not at their default."""
+    usual = configuration.to_mapping(TrainConfig())
+    missing = object()
+    return [
+        (key, _scalar(value), _scalar(usual[key]) if key in usual else "")
+        for key, value in config.items()
+        if usual.get(key, missing) != value
+    ]
+
+
+def command(config: Mapping[str, Any], out: str) -> str:
+    """The `papm train` line that makes this run again: what its method's recipe does not already set."""
+    method, backbone = str(config.get("method", "")), str(config.get("backbone", ""))
+    try:
+        recipe = methods.recipe(method, backbone)
+    except ConfigError:  # a method this version does not know: spell everything out
+        recipe = {}
+    base = {**configuration.to_mapping(TrainConfig()), **recipe}
+    words = ["papm", "train", str(config.get("data", "")), "--method", method, "--backbone", backbone, "--out", out]
+    groups = {field: group for group, field in GROUPS.items()}
+    for key, value in config.items():
+        if key in ("data", "method", "backbone") or (key in base and base[key] == value):
+            continue
+        if key in groups and isinstance(value, Mapping):
+            words += [f"{groups[key]}.{name}={_scalar(v)}" for name, v in value.items()]
+        elif key in ("weights", "init") and value is not None:
+            words += [f"--{key}", str(value)]
+        else:
+            words.append(f"{key}={_scalar(value)}")
+    return shlex.join(words)
+
+
+def _scalar(value: Any) -> str:
+    """A value as YAML on one line, which is how the command line reads it."""
+    if isinstance(value, float):
+        return repr(value)
+    return yaml.safe_dump(value, default_flow_style=True, allow_unicode=True, width=10**6).removesuffix("...\n").strip()
+
+
+def _title(run: Run) -> str:
+    source = run.result or run.config
+    data = (run.result or {}).get("dataset") or run.config.get("data", "")
+    return f"{source.get('method', '?')} · {source.get('backbone', '?')} · {data}"
+
+
+def _caption(path: Path) -> str:
+    """`03_IMG_12.png` shows IMG_12.
+
+    >>> _caption(Path("03_IMG_12.png"))
+    'IMG_12'
+    """
+    head, _, tail = path.stem.partition("_")
+    return tail if head.isdigit() and tail else path.stem
+
+
+def _flat(values: Mapping[str, Any]) -> list[tuple[str, str]]:
+    """Nested mappings as rows of text."""
+    rows: list[tuple[str, str]] = []
+    for key, value in values.items():
+        rows += _flat(value) if isinstance(value, Mapping) else [(str(key), "none" if value is None else str(value))]
+    return rows
+
+
+def _count(value: Any) -> str:
+    return f"{value:,}" if isinstance(value, int) else str(value)
