@@ -126,15 +126,13 @@ def _bins(values: Sequence[float]) -> list[dict[str, float | int]]:
     if not values:
         return []
     v = np.asarray(values, dtype=np.float64)
-    low, high, most = float(v.min()), float(np.quantile(v, 0.99)), float(v.max())
-    step = next(s for e in range(-3, 12) for s in (10.0**e, 2 * 10.0**e, 5 * 10.0**e) if high - low <= 10 * s)
-    first = int(low // step)
-    where = np.minimum((v // step).astype(np.int64) - first, int(high // step) - first)
-    edges = [round((first + k) * step, 6) for k in range(int(where.max()) + 2)]
-    counted = np.bincount(where, minlength=len(edges) - 1)
-    if most > edges[-1]:
-        edges[-1] = round(most, 2)
-    return [{"from": a, "to": b, "n": int(n)} for a, b, n in zip(edges, edges[1:], counted)]
+    low, high = float(v.min()), float(np.quantile(v, 0.99))
+    widths = (m * 10.0**e for e in range(0 if (v % 1 == 0).all() else -3, 12) for m in (1, 2, 5))
+    step = next(w for w in widths if high - low <= 10 * w)
+    edges = np.round(np.arange(np.floor(low / step), np.floor(high / step) + 2) * step, 6)
+    edges[0], edges[-1] = min(edges[0], low), max(edges[-1], round(float(v.max()) + 0.005, 2))
+    counted = np.histogram(v, edges)[0]  # the last bin holds its upper edge too
+    return [{"from": float(a), "to": float(b), "n": int(n)} for a, b, n in zip(edges, edges[1:], counted)]
 
 
 @app.command("check")
@@ -176,18 +174,23 @@ def check(
             {"severity": f.severity, "file": f.file and str(f.file), "line": f.line, "message": f.message}
             for f in findings
         ]
-        ui.print_json({"data": data, "format": name, "images": images, "ok": not failed, "found": n, "findings": listed})
+        ui.print_json(
+            {"data": data, "format": name, "images": images, "ok": not failed, "found": n, "findings": listed}
+        )
     else:
         shown = findings if everything else findings[:SHOWN]
         for f in shown:
             typer.echo(str(f))
         if rest := len(findings) - len(shown):
             typer.echo(f"… and {rest} more; --all lists them")
-        numbers = ", ".join(_n(n[k], word) for k, word in (("error", "error"), ("warning", "warning"), ("info", "note")))
+        numbers = ", ".join(
+            _n(n[k], word) for k, word in (("error", "error"), ("warning", "warning"), ("info", "note"))
+        )
         if n["error"]:
             advice = "Mend the errors, then check again."
         elif n["warning"]:
-            advice = f"{'--strict fails on warnings: mend them' if strict else 'Usable; look at the warnings'}, then: papm train {data}"
+            verdict = "--strict fails on warnings: mend them" if strict else "Usable; look at the warnings"
+            advice = f"{verdict}, then: papm train {data}"
         else:
             advice = f"Good to use: papm train {data}"
         typer.echo(f"Checked {_n(images, 'image')} as '{name}': {numbers}. {advice}")
@@ -301,7 +304,9 @@ def displace(
     _written(done, out, json, made)
 
 
-def _written(done: Mapping[str, Mapping[str, int]], out: Path, json: bool, made: Mapping[str, Any] | None = None) -> None:
+def _written(
+    done: Mapping[str, Mapping[str, int]], out: Path, json: bool, made: Mapping[str, Any] | None = None
+) -> None:
     from papm.cli import ui
 
     if json:

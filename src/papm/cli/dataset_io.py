@@ -152,13 +152,20 @@ def write(
     if lost:
         ui.err.print(f"Folder data cannot hold {', '.join(sorted(lost))}: left out.")
     if outside := sum(n["outside"] for n in done.values()):
-        ui.err.print(f"{outside} points lie outside their image, an error in folder data; --inside-only leaves them out.")
+        ui.err.print(
+            f"{outside} points lie outside their image, an error in folder data; --inside-only leaves them out."
+        )
     return done
 
 
 def _plain(sample: Sample, lost: set[str]) -> Sample:
     """The sample without what the text format cannot hold; `lost` collects what that was."""
-    words = {"boxes": "boxes", "extents": "object sizes", "roi_source": "regions of interest", "perspective": "perspective"}
+    words = {
+        "boxes": "boxes",
+        "extents": "object sizes",
+        "roi_source": "regions of interest",
+        "perspective": "perspective",
+    }
     lost.update(words[k] for k in words if getattr(sample, k) is not None)
     return replace(sample, boxes=None, extents=None, roi_source=None, perspective=None)
 

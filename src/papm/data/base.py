@@ -7,6 +7,7 @@ checking one (every fault is collected) are written once, over entries.
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -145,8 +146,18 @@ def open(name: str, root: str | Path | None = None, **options: Any) -> dict[str,
     folder = Path(root).expanduser()
     if not folder.exists():
         raise DataError(f"{folder}: no such folder (for dataset '{name}')")
+    check_options(r, options)
     splits = r.entries(folder, **options)
     return {s: Dataset([build_sample(e) for e in es], name, s, folder) for s, es in splits.items() if es}
+
+
+def check_options(r: Reader, options: Mapping[str, Any]) -> None:
+    """Refuse options that a format does not have."""
+    assert r.entries is not None
+    known = [p.name for p in list(inspect.signature(r.entries).parameters.values())[1:]]
+    for key in options:
+        if key not in known:
+            raise unknown(f"option of dataset '{r.name}'", key, known)
 
 
 def parse_spec(spec: str) -> tuple[str, Path | None]:

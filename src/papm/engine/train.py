@@ -131,7 +131,8 @@ def train(
         return RunResult(folder, trainer.global_step, False, None)
     if config.select == "last" or splits.monitor is None:
         keeper.write_best(trainer.global_step)
-    result = finish(config, folder, splits, recorder, device, time.monotonic() - started)
+    seconds = max(recorder.elapsed(), time.monotonic() - started)
+    result = finish(config, folder, splits, recorder, device, seconds, network.weights_sha256)
     return RunResult(folder, trainer.global_step, False, result)
 
 
@@ -190,7 +191,13 @@ def precision_of(config: TrainConfig, device: torch.device) -> str:
 
 
 def finish(
-    config: TrainConfig, folder: Path, splits: Splits, recorder: Recorder, device: torch.device, seconds: float
+    config: TrainConfig,
+    folder: Path,
+    splits: Splits,
+    recorder: Recorder,
+    device: torch.device,
+    seconds: float,
+    weights_sha256: str | None,
 ) -> dict[str, Any]:
     """Evaluate the chosen weights on the test images and write result.json and predictions.csv."""
     spec, state = checkpoint.load(folder / "best.ckpt")
@@ -216,7 +223,7 @@ def finish(
         "mae_last": None,
         "mae_best_on_test": None,
         "mae_in_image": None,
-        "weights_sha256": getattr(network, "weights_sha256", None),
+        "weights_sha256": weights_sha256,
     }
     test = splits.test or splits.monitor
     if test is not None:

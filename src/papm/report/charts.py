@@ -77,7 +77,7 @@ def line_chart(
     if log is None:
         log = axes.spans_decades([y for s in series for y in s.y])
     drawn = [(s, _kept(s, log)) for s in series]
-    x_ticks = axes.fit((x for _, points in drawn for x, _ in points))
+    x_ticks = axes.fit((x for _, points in drawn for x, _ in points), want=6)
     if not x_ticks:
         return note(NOTHING, title)
     y_ticks = axes.fit((y for _, points in drawn for _, y in points), log=log)
@@ -133,7 +133,7 @@ def scatter_chart(
     elif level is not None:
         ys = [level, *ys]
     keys = [Key("perfect", 0, 1, neutral=True), Key("an image", 0, kind="mark")] if diagonal else []
-    plot = frame(axes.fit([0.0, *xs]), axes.fit(ys), x_label=x_label, y_label=y_label, keys=keys)
+    plot = frame(axes.fit([0.0, *xs], want=6), axes.fit(ys), x_label=x_label, y_label=y_label, keys=keys)
     guide = f"stroke:var(--muted,#5c6470);stroke-width:1.5;stroke-dasharray:{DASHES[1]}"
     if diagonal:
         low, high = plot.x.ticks[0], plot.x.ticks[-1]
@@ -185,7 +185,7 @@ def histogram(values: Sequence[float], *, title: str, x_label: str, y_label: str
     for v in kept:
         counts[min(len(counts) - 1, max(0, math.floor((v - edges[0]) / width + 1e-9)))] += 1
     # The axis takes its ends from the bins, so that the outermost are whole.
-    x_ticks = axes.fit(edges)
+    x_ticks = axes.fit(edges, want=6)
     plot = frame(x_ticks, axes.fit([0, *counts]), x_label=x_label, y_label=y_label)
     for (low, high), n in zip(pairwise(edges), counts):
         if n:

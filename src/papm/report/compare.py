@@ -83,7 +83,8 @@ def cells(runs: Sequence[ComparedRun]) -> dict[tuple[str, str], Cell]:
         if not values:
             continue
         pair = (min(values), max(values)) if len(values) > 1 else interval(some[0], "mae")
-        found[key] = Cell(fmean(values), *(pair or (None, None)), runs=len(values))
+        low, high = pair or (None, None)
+        found[key] = Cell(fmean(values), low, high, len(values))
     lowest = {g: min(c.mae for (_, group), c in found.items() if group == g) for _, g in found}
     return {k: Cell(c.mae, c.low, c.high, c.runs, c.mae == lowest[k[1]]) for k, c in found.items()}
 

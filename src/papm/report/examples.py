@@ -49,12 +49,12 @@ def example(image: Tensor, sample: Sample, prediction: Prediction) -> Tensor:
     """uint8 [3, h, w]: the image with its true points, the predicted density over it, the predicted points on it."""
     found, true = number(prediction.count), number(sample.count)
     pictures = [overlay(image, truth=sample.points, max_side=LONGEST)]
-    titles = [f"annotated: {true}"]
+    titles = ["annotated points"]
     if prediction.density is not None:
         tinted = overlay(image, prediction.density, prediction.stride, count=prediction.count, max_side=LONGEST)
         pictures.append(tinted)
-        titles.append(f"predicted {found}, true {true}")
+        titles.append(f"density: predicted {found}, true {true}")
     if prediction.points is not None:
         pictures.append(overlay(image, points=prediction.points, max_side=LONGEST))
-        titles.append(f"points found: {number(len(prediction.points))}")
+        titles.append("predicted points")
     return panel(pictures, titles)

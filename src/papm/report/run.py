@@ -11,7 +11,8 @@ from typing import Any
 
 import yaml
 
-from papm import config as configuration, methods
+from papm import config as configuration
+from papm import methods
 from papm.config import GROUPS, TrainConfig
 from papm.errors import ConfigError
 from papm.metrics.counting import counting_errors
@@ -40,6 +41,7 @@ def write_report(folder: Path) -> Path:
         levels=by_crowding(run.counted),
         worst=run.counted[:WORST],
         images=len(run.counted),
+        objects=round(sum(c.truth for c in run.counted if math.isfinite(c.truth))),
         examples=page.embed((_caption(p), p) for p in run.examples),
         changed=changed(run.config),
         config=yaml.safe_dump(run.config, sort_keys=False, allow_unicode=True),
@@ -49,34 +51,28 @@ def write_report(folder: Path) -> Path:
     )
 
 
+FIGURES = ("mae", "rmse", "nae", "bias")
+
+
 @dataclass(frozen=True)
 class Headline:
     """The figures on top: those of result.json, or of the last evaluation of a run that has not finished."""
 
-    mae: float | None
-    rmse: float | None
-    nae: float | None
-    bias: float | None
-    images: int | None
-    mae_interval: tuple[float, float] | None = None
-    rmse_interval: tuple[float, float] | None = None
-    nae_interval: tuple[float, float] | None = None
-    bias_interval: tuple[float, float] | None = None
-    where: str = ""  # which images
+    figures: dict[str, float | None]
+    intervals: dict[str, tuple[float, float] | None]
+    images: float | None
+    where: str  # which images
 
 
 def headline(run: Run) -> Headline:
     """The figures of error of a run, whatever stage it is in."""
     if run.result is not None:
-        figures = {k: number(run.result, k) for k in ("mae", "rmse", "nae", "bias")}
-        images = number(run.result, "images")
-        where = str(run.result.get("split") or "test")
-        intervals = {f"{k}_interval": interval(run.result, k) for k in figures}
-        return Headline(**figures, images=None if images is None else int(images), where=where, **intervals)  # type: ignore[arg-type]
-    seen = [r for r in run.metrics if "mae" in r]
-    last: dict[str, Any] = seen[-1] if seen else {}
-    watched = "validation" if run.config.get("select") == "val" else "watched"
-    return Headline(*(number(last, k) for k in ("mae", "rmse", "nae", "bias")), images=None, where=watched)
+        source, where = run.result, str(run.result.get("split") or "test")
+    else:
+        source = next((r for r in reversed(run.metrics) if "mae" in r), {})
+        where = "validation" if run.config.get("select") == "val" else "watched"
+    figures, intervals = {k: number(source, k) for k in FIGURES}, {k: interval(source, k) for k in FIGURES}
+    return Headline(figures, intervals, number(source, "images"), where)
 
 
 def warnings(run: Run) -> list[str]:
@@ -91,8 +87,8 @@ def warnings(run: Run) -> list[str]:
         )
     if select == "test":
         found.append(
-            "The weights were chosen on the test images: the step with the lowest test error was kept. Many papers report "
-            "this way, but it flatters: expect a larger error on new images. Use select=val or select=last for an honest figure."
+            "The weights were chosen on the test images: the step with the lowest test error was kept. Many papers report so, "
+            "but it flatters: expect a larger error on new images. For an honest figure use select=val or select=last."
         )
     if run.result is not None and run.result.get("mae") is None:
         found.append(
@@ -169,7 +165,9 @@ def learning_charts(run: Run) -> list[tuple[str, str, Any]]:
     svg = charts.line_chart(
         [rate], title="Learning rate over steps", x_label="step", y_label="learning rate", log=False
     )
-    made.append(("Learning rate", "", svg))
+    made.append(
+        ("Learning rate", "of the head; the trunk has its own" if run.config.get("trunk_lr") else "as it was", svg)
+    )
     return [(name, remark, page.chart(svg)) for name, remark, svg in made]
 
 

@@ -30,6 +30,9 @@ class Problem(Protocol):
     def value(self, log_u: Tensor, log_v: Tensor) -> Tensor:
         """⟨C, T⟩, [B]."""
 
+    def marginals(self, log_u: Tensor, log_v: Tensor) -> tuple[Tensor, Tensor]:
+        """(T1, Tᵀ1): what leaves each point [B, n] and what reaches each cell [B, m]."""
+
     def cost_matrix(self) -> Tensor:
         """C, dense [B, n, m]."""
 
@@ -58,6 +61,11 @@ class DenseProblem:
     def value(self, log_u: Tensor, log_v: Tensor) -> Tensor:
         """⟨C, T⟩ with T formed in the log domain."""
         return (self.cost * dense_plan(log_u, log_v, self.cost, self.reg)).sum((-1, -2))
+
+    def marginals(self, log_u: Tensor, log_v: Tensor) -> tuple[Tensor, Tensor]:
+        """Sums of the plan, formed in the log domain."""
+        plan = dense_plan(log_u, log_v, self.cost, self.reg)
+        return plan.sum(-1), plan.sum(-2)
 
     def cost_matrix(self) -> Tensor:
         """As it is."""
@@ -100,6 +108,11 @@ class SeparableProblem:
         moved = torch.bmm(self.row_kernel * self.rows, v) * self.column_kernel
         moved = moved + torch.bmm(self.row_kernel, v) * (self.column_kernel * self.columns)
         return self.coefficient * (log_u.exp() * moved.sum(-1)).sum(-1)
+
+    def marginals(self, log_u: Tensor, log_v: Tensor) -> tuple[Tensor, Tensor]:
+        """u·(Kv) and v·(Kᵀu)."""
+        u, v = log_u.exp(), log_v.exp()
+        return u * self.apply(v), v * self.adjoint(u)
 
     def cost_matrix(self) -> Tensor:
         """Rows plus columns, dense."""

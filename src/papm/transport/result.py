@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import math
 from dataclasses import dataclass
 
 import torch
@@ -52,8 +51,12 @@ class TransportResult:
     @property
     def unmatched(self) -> tuple[Tensor, Tensor]:
         """Mass left in the dustbin [B]: of the points δ·Σu, and of the cells δ·Σv (the latter exact at convergence)."""
-        floor = math.exp(-self.dustbin / self.reg)
-        return self._shape(floor * self.log_u.exp().sum(-1)), self._shape(floor * self.log_v.exp().sum(-1))
+        points, cells = self._left()
+        return self._shape(points.sum(-1)), self._shape(cells.sum(-1))
+
+    def _left(self) -> tuple[Tensor, Tensor]:
+        log_floor = -self.dustbin / self.reg
+        return (self.log_u + log_floor).exp(), (self.log_v + log_floor).exp()
 
     def plan(self) -> Tensor:
         """T = diag(u)·exp(-C/ε)·diag(v), dense [B, n, m]."""
@@ -62,8 +65,8 @@ class TransportResult:
     @property
     def marginal_errors(self) -> tuple[Tensor, Tensor]:
         """(Σ|u·(Kv + δ) - a|, Σ|v·(Kᵀu + δ) - b|) [B], the dustbin counted as matched: zero at the fixed point."""
-        floor = math.exp(-self.dustbin / self.reg)
-        u, v = self.log_u.exp(), self.log_v.exp()
-        rows = (u * (self.problem.apply(v) + floor) - self.a).abs().sum(-1)
-        columns = (v * (self.problem.adjoint(u) + floor) - self.b).abs().sum(-1)
-        return self._shape(rows), self._shape(columns)
+        rows, columns = self.problem.marginals(self.log_u, self.log_v)
+        points, cells = self._left()
+        return self._shape((rows + points - self.a).abs().sum(-1)), self._shape(
+            (columns + cells - self.b).abs().sum(-1)
+        )

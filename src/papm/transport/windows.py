@@ -205,6 +205,11 @@ class WindowProblem:
         outside = self.cost.cap * self.far * (v.sum(-1, keepdim=True) - near.sum(-1))
         return (u * (inside + outside)).sum(-1)
 
+    def marginals(self, log_u: Tensor, log_v: Tensor) -> tuple[Tensor, Tensor]:
+        """u·(Kv) and v·(Kᵀu)."""
+        u, v = log_u.exp(), log_v.exp()
+        return u * self.apply(v), v * self.adjoint(u)
+
     def cost_matrix(self) -> Tensor:
         """The exact cost, dense."""
         return self.cost.pairwise(self.xy, cell_centres(self.size, self.stride, self.xy))
