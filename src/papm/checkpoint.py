@@ -6,7 +6,6 @@ the prefix `network.`). The trainer's own `last.ckpt` has the same two entries a
 
 from __future__ import annotations
 
-import pickle
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -16,7 +15,7 @@ import torch
 from torch import Tensor
 
 from papm import models
-from papm.errors import CheckpointError, PapmError
+from papm.errors import CheckpointError, PapmError, unknown
 from papm.files import write_atomic
 from papm.version import __version__
 
@@ -69,11 +68,12 @@ def read(path: Path) -> dict[str, Any]:
         raise CheckpointError(f"{path}: no such checkpoint file")
     try:
         values = torch.load(path, map_location="cpu", weights_only=True)
-    except (pickle.UnpicklingError, RuntimeError, EOFError, ValueError, KeyError, OSError, UnicodeDecodeError) as error:
+    except Exception as error:  # damaged files raise whatever the unpickler trips over
         raise CheckpointError(f"{path}: not a readable checkpoint ({_first_line(error)})") from None
     if not isinstance(values, dict) or not isinstance(values.get("papm"), dict) or "state_dict" not in values:
         raise CheckpointError(f"{path}: not a papm checkpoint; trunk weights are given with --weights")
-    if int(values["papm"].get("format", 0)) > FORMAT:
+    number = values["papm"].get("format", 0)
+    if not isinstance(number, int) or number > FORMAT:
         raise CheckpointError(f"{path}: written by a newer papm ({values['papm'].get('version')}); upgrade to read it")
     return values
 
@@ -81,17 +81,29 @@ def read(path: Path) -> dict[str, Any]:
 def load(path: Path) -> tuple[ModelSpec, dict[str, Tensor]]:
     """What a checkpoint is, and the weights of its network."""
     values = read(path)
-    spec = ModelSpec.from_mapping(values["papm"])
-    return spec, {k.removeprefix(PREFIX): v for k, v in values["state_dict"].items() if k.startswith(PREFIX)}
+    try:
+        spec = ModelSpec.from_mapping(values["papm"])
+        state = {k.removeprefix(PREFIX): v for k, v in values["state_dict"].items() if k.startswith(PREFIX)}
+    except (KeyError, TypeError, ValueError, AttributeError) as error:
+        raise CheckpointError(f"{path}: not a whole papm checkpoint ({_first_line(error)})") from None
+    if not all(isinstance(v, Tensor) for v in state.values()):
+        raise CheckpointError(f"{path}: not a whole papm checkpoint (weights that are no tensors)")
+    return spec, state
 
 
 def build(spec: ModelSpec, state: Mapping[str, Tensor], path: Path | None = None) -> models.Network:
     """The network of a checkpoint with its weights."""
+    where = str(path or "checkpoint")
     try:
+        # Only options of the network: a file must not make us fetch or open another (`weights`).
+        known = models.info(spec.backbone).options
+        for key in spec.options:
+            if key not in known:
+                raise unknown(f"option of network '{spec.backbone}'", str(key), known)
         network = models.create(spec.backbone, **spec.options)
     except PapmError as error:
-        raise CheckpointError(f"{path}: {error}") from None
-    assign(network, state, f"{path}")
+        raise CheckpointError(f"{where}: {error}") from None
+    assign(network, state, where)
     return network
 
 

@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 import types
 import typing
 from collections.abc import Iterable, Mapping
@@ -75,6 +76,9 @@ class TrainConfig:
     save_every: int = 500  # steps between writes of last.ckpt
 
     def __post_init__(self) -> None:
+        for name, value in vars(self).items():
+            if isinstance(value, float) and not math.isfinite(value):
+                raise ConfigError(f"{name} must be a finite number, not {value}")
         for name, low in (
             ("steps", 1),
             ("batch", 1),
@@ -86,10 +90,10 @@ class TrainConfig:
             if getattr(self, name) < low:
                 raise ConfigError(f"{name} must be at least {low}, not {getattr(self, name)}")
         non_negative = (
-            "lr", "weight_decay", "warmup", "clip", "margin", "region", "noise", "workers", "eval_every", "seed",
+            "lr", "trunk_lr", "weight_decay", "warmup", "clip", "margin", "region", "noise", "workers", "eval_every", "seed",
         )  # fmt: skip
         for name in non_negative:
-            if getattr(self, name) < 0:
+            if (getattr(self, name) or 0) < 0:
                 raise ConfigError(f"{name} must not be negative, but is {getattr(self, name)}")
         for name in ("flip", "grey"):
             if not 0 <= getattr(self, name) <= 1:
@@ -128,7 +132,7 @@ def from_mapping(values: Mapping[str, Any], base: TrainConfig | None = None) -> 
     update: dict[str, Any] = {}
     for key, value in values.items():
         if key not in hints:
-            raise unknown("key", key, hints)
+            raise unknown("key", str(key), hints)
         update[key] = _coerce(key, value, hints[key])
     return dataclasses.replace(base or TrainConfig(), **update)
 
@@ -144,18 +148,31 @@ def parse_overrides(pairs: Iterable[str]) -> dict[str, Any]:
         key, sep, text = pair.partition("=")
         if not sep or not key:
             raise ConfigError(f"'{pair}' is not of the form key=value")
-        try:
-            value = _number(text, yaml.safe_load(text))
-        except yaml.YAMLError:
-            raise ConfigError(f"{key}: cannot read the value '{text}'") from None
         group, dot, option = key.partition(".")
+        if dot and group not in GROUPS:
+            raise unknown("group of options", group, GROUPS)
+        if dot and not option:
+            raise ConfigError(f"'{pair}' is not of the form {group}.option=value")
+        try:
+            # A path or a name is what was written: a folder may be called 2024.10, 007 or 2024-10-01.
+            value = text if _is_text(key) and text not in _NOTHING else _number(text, yaml.safe_load(text))
+        except (yaml.YAMLError, ValueError):  # ValueError: a date that is none
+            raise ConfigError(f"{key}: cannot read the value '{text}'") from None
         if dot:
-            if group not in GROUPS:
-                raise unknown("group of options", group, GROUPS)
-            out.setdefault(GROUPS[group], {})[option] = value
+            options = out.setdefault(GROUPS[group], {})
+            if not isinstance(options, dict):
+                raise ConfigError(f"{GROUPS[group]} is a mapping, not '{options}'")
+            options[option] = value
         else:
             out[key] = value
     return out
+
+
+_NOTHING = ("", "~", "null", "Null", "NULL")  # how YAML writes None
+
+
+def _is_text(key: str) -> bool:
+    return typing.get_type_hints(TrainConfig).get(key) in (str, str | None)
 
 
 def _number(text: str, value: Any) -> Any:
@@ -181,6 +198,8 @@ def _coerce(key: str, value: Any, hint: Any) -> Any:
         if text not in choices:
             raise ConfigError(f"{key} is one of {', '.join(choices)}, not '{value}'")
         return text
+    if hint in (int, float) and isinstance(value, str):
+        value = _number(value, value)
     if hint is float and isinstance(value, (int, float)) and not isinstance(value, bool):
         return float(value)
     if hint is int and isinstance(value, (int, float)) and not isinstance(value, bool) and float(value).is_integer():
@@ -188,7 +207,7 @@ def _coerce(key: str, value: Any, hint: Any) -> Any:
     if hint is str and isinstance(value, (str, int, float)) and not isinstance(value, bool):
         return str(value)
     if origin is not None and isinstance(value, Mapping):
-        return dict(value)
+        return {str(k): _number(v, v) for k, v in value.items()}
     kind = {int: "a whole number", float: "a number", str: "text"}.get(hint, "a mapping")
     raise ConfigError(f"{key} is {kind}, not '{value}'")
 
@@ -209,7 +228,7 @@ def load(path: Path) -> dict[str, Any]:
         values = yaml.safe_load(path.read_text(encoding="utf-8"))
     except OSError as error:
         raise ConfigError(f"{path}: cannot be read ({error.strerror})") from None
-    except (yaml.YAMLError, UnicodeDecodeError) as error:
+    except (yaml.YAMLError, ValueError) as error:  # ValueError: not UTF-8, or a date that is none
         mark = getattr(error, "problem_mark", None)
         where = f", line {mark.line + 1}" if mark is not None else ""
         raise ConfigError(f"{path}{where}: not valid YAML") from None

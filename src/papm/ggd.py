@@ -18,7 +18,7 @@ from torch import Tensor
 COST_CAP = 1e30
 
 
-def _exponent(r2: Tensor, sigma: float | Tensor, shape: float) -> Tensor:
+def exponent(r2: Tensor, sigma: float | Tensor, shape: float) -> Tensor:
     """(r²/2σ²)^(s/2), with exact arithmetic for the shapes in use; squaring is many times faster than pow."""
     t = r2 / (2 * sigma * sigma)
     if shape == 2:
@@ -38,7 +38,7 @@ def kernel(r2: Tensor, sigma: float | Tensor, shape: float) -> Tensor:
     >>> kernel(torch.tensor([0.0, 32.0]), sigma=4.0, shape=8.0)
     tensor([1.0000, 0.3679])
     """
-    return torch.exp(-_exponent(r2, sigma, shape))
+    return torch.exp(-exponent(r2, sigma, shape))
 
 
 def normalizer(sigma: float, shape: float) -> float:
@@ -101,7 +101,7 @@ def transport_cost(r2: Tensor, sigma: float | Tensor, shape: float, cap: float =
     >>> transport_cost(torch.tensor([0.0, 64.0, 1e8]), 16.0, 2.0)
     tensor([0.0000e+00, 7.2521e+01, 1.0000e+30])
     """
-    t = _exponent(r2, sigma, shape).clamp(max=80.0)  # exp(80) = 5.5e34, finite in float32
+    t = exponent(r2, sigma, shape).clamp(max=80.0)  # exp(80) = 5.5e34, finite in float32
     return (r2 * torch.exp(t)).clamp(max=cap)
 
 

@@ -66,6 +66,8 @@ def density_map(
         xy = xy.float()
     batch = PointBatch(xy[None], inside(xy, size)[None])
     if kernel == "adaptive":
+        xy = xy[batch.valid[0]]  # a neighbour outside the image is none
+        batch = PointBatch(xy[None], batch.valid[:, batch.valid[0]])
         return density_maps(batch, size, "gaussian", adaptive_sigma(xy, size).to(xy)[None], 2.0, stride)[0]
     return density_maps(batch, size, kernel, sigma, shape, stride)[0]
 
@@ -121,6 +123,7 @@ def _separable(
     xy: Tensor, valid: Tensor, size: tuple[int, int], sigma: float | Tensor, stride: int, domain: Domain | None
 ) -> Tensor:
     """Gaussians factor into rows and columns: the map is one matrix product of the two normalised profiles."""
+    xy = torch.where(valid[..., None], xy, 0.0)  # what is left out may hold anything, NaN too
     rows = _profile(xy[..., 1], size[0], sigma, stride, None if domain is None else domain.axis(1))
     columns = _profile(xy[..., 0], size[1], sigma, stride, None if domain is None else domain.axis(0))
     rows = torch.where(valid[..., None], rows, 0.0)
@@ -133,22 +136,29 @@ def _profile(
 ) -> Tensor:
     """Gaussian mass of each cell along one axis, [..., ceil(length/stride)], summing to one inside the image."""
     pixels = torch.arange(length, device=centre.device, dtype=centre.dtype) + 0.5
-    width = sigma if isinstance(sigma, Tensor) else centre.new_tensor(sigma)
-    if domain is None:
-        # A point outside has no mass to keep; any finite profile will do, it is masked later.
-        centre = centre.clamp(0, length)
+    # Narrower kernels vanish in float32 between two pixels; at this width they are one pixel already.
+    width = sigma if isinstance(sigma, Tensor) else centre.new_full((), max(sigma, 0.04))
     values = torch.exp(-(pixels - centre[..., None]).square() / (2 * width * width)[..., None])
+    if domain is not None:
+        values = values * ((pixels >= domain[0][..., None]) & (pixels < domain[1][..., None]))
     cells = -(-length // stride)
     if cells * stride != length:
         values = torch.nn.functional.pad(values, (0, cells * stride - length))
     values = values.reshape(*values.shape[:-1], cells, stride).sum(-1)
     if domain is None:
         return values / values.sum(-1, keepdim=True)
-    # The sum over the image's pixels, beyond the window too: for σ ≥ 1 the integral is that sum to better than 1 %
-    # at a border and to 1e-8 elsewhere.
-    lower, upper = ((edge - centre) / width for edge in domain)
-    mass: Tensor = (torch.special.ndtr(upper) - torch.special.ndtr(lower)) * width * math.sqrt(2 * math.pi)
-    return values / mass.clamp(min=1e-6)[..., None]
+    # What is wanted is the sum over the image's pixels, beyond the window too.
+    mass: Tensor
+    if isinstance(sigma, Tensor):
+        # The integral: for σ ≥ 1 that sum to about 1 % at a border and to 1e-8 elsewhere.
+        lower, upper = ((edge - centre) / width for edge in domain)
+        mass = (torch.special.ndtr(upper) - torch.special.ndtr(lower)) * width * math.sqrt(2 * math.pi)
+        return values / mass.clamp(min=1e-6)[..., None]
+    radius = math.floor(ggd.support_radius(sigma, 2.0, TOLERANCE) + 0.5)
+    near = centre.floor()[..., None] + torch.arange(-radius, radius + 1, device=centre.device) + 0.5
+    kept = (near >= domain[0][..., None]) & (near < domain[1][..., None])
+    mass = (torch.exp(-(near - centre[..., None]).square() / (2 * width * width)) * kept).sum(-1, keepdim=True)
+    return values / mass.clamp(min=torch.finfo(mass.dtype).tiny)
 
 
 def _windows(
@@ -159,12 +169,14 @@ def _windows(
     h, w = -(-size[0] // stride), -(-size[1] // stride)
     reach = min(ggd.support_radius(sigma, shape, TOLERANCE), MAX_RADIUS * sigma)
     # Pixel k of the window has its centre at k + ½ - frac, frac in [0, 1), from the point: |k| ≤ reach + ½ covers it.
-    radius = math.floor(reach + 0.5)
+    radius = max(1, math.floor(reach + 0.5))  # a point on the corner of four pixels belongs to all of them
+    if domain is None:
+        radius = min(radius, max(size))
     offsets = torch.arange(-radius, radius + 1, device=xy.device)
     maps = xy.new_zeros(batch * h * w)
     image = torch.arange(batch, device=xy.device).repeat_interleave(n)
     flat, keep = xy.reshape(-1, 2), valid.reshape(-1)
-    step = max(64, CHUNK.get(xy.device.type, 1 << 22) // len(offsets) ** 2)
+    step = max(1, CHUNK.get(xy.device.type, 1 << 22) // len(offsets) ** 2)
     for start in range(0, len(flat), step):
         points, index = flat[start : start + step], image[start : start + step]
         px, py = (points[:, :1].floor().long() + offsets, points[:, 1:].floor().long() + offsets)  # [n, k]
@@ -177,9 +189,11 @@ def _windows(
         dx2 = (px + 0.5 - points[:, :1]).square().masked_fill(~in_x, math.inf)
         dy2 = (py + 0.5 - points[:, 1:]).square().masked_fill(~in_y, math.inf)
         r2 = (dy2[:, :, None] + dx2[:, None, :]).flatten(1)
-        if sigma < 0.75:  # all of a kernel may underflow at the pixel centres: measure from the nearest one instead
-            r2 = r2 - r2.amin(1, keepdim=True)
-        values = ggd.kernel(r2, sigma, shape)  # exactly 0 outside the image
+        if sigma < 0.75:  # all of a kernel may underflow at the pixel centres: divide by its largest value first
+            power = ggd.exponent(r2, max(sigma, 1e-36 ** (1 / shape)), shape)  # narrower: one pixel, and an overflow
+            values = torch.exp(power.amin(1, keepdim=True) - power)
+        else:
+            values = ggd.kernel(r2, sigma, shape)  # exactly 0 outside the image
         values = values.mul_(torch.where(keep[start : start + step], 1 / values.sum(1), 0.0)[:, None]).nan_to_num_(0.0)
         if domain is not None:  # pixels of the image beyond the window count in the norm only
             shown = ((py >= 0) & (py < size[0]))[:, :, None] & ((px >= 0) & (px < size[1]))[:, None, :]

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import functools
+import itertools
 import json
 import os
 import subprocess
@@ -18,7 +20,7 @@ from PIL import Image
 
 from papm import data
 from papm.cli import dataset_io
-from papm.cli.main import main
+from papm.cli import main as entry
 
 SCENES = "synthetic:look=cells,train=6,test=3,size=64x80,count=4-9"
 
@@ -43,12 +45,17 @@ class Ran(NamedTuple):
 Papm = Callable[..., Ran]
 
 
+build_once = functools.cache(entry.build)  # a process builds it once; here it would grow with every call
+
+
 @pytest.fixture
-def papm(capsys: pytest.CaptureFixture[str]) -> Papm:
+def papm(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Papm:
+    monkeypatch.setattr(entry, "build", build_once)
+
     def run(*args: object) -> Ran:
         capsys.readouterr()
         with pytest.raises(SystemExit) as stopped:
-            main(["data", *map(str, args)])
+            entry.main(["data", *map(str, args)])
         said = capsys.readouterr()
         assert "Traceback" not in said.err
         return Ran(int(stopped.value.code or 0), said.out, said.err)
@@ -101,8 +108,12 @@ def test_info_counts(papm: Papm, photos: Path) -> None:
     ran = papm("info", photos, "--json")
     assert ran.code == 0
     facts = ran.json["all"]
-    assert facts["images"] == 10 and facts["points"] == 3 + 8 * 2 and facts["count_min"] == 0 and facts["count_max"] == 3
-    assert facts["count_mean"] == 1.9 and facts["count_median"] == 2 and facts["duplicates"] == 1 and facts["outside"] == 0
+    assert (
+        facts["images"] == 10 and facts["points"] == 3 + 8 * 2 and facts["count_min"] == 0 and facts["count_max"] == 3
+    )
+    assert (
+        facts["count_mean"] == 1.9 and facts["count_median"] == 2 and facts["duplicates"] == 1 and facts["outside"] == 0
+    )
     assert facts["size_min"] == [30, 40] and facts["size_max"] == [30, 49]
     table = papm("info", photos)
     assert table.code == 0 and "30×49" in table.out and "nearest neighbour" in table.out
@@ -141,7 +152,9 @@ def test_stats_bins_hold_every_value(papm: Papm, photos: Path) -> None:
         assert counts[0]["from"] <= min(values) and max(values) <= counts[-1]["to"]
     drawn = papm("stats", photos)
     assert drawn.code == 0 and "█" in drawn.out
-    assert papm("stats", SCENES, "--split", "tset").sentence.startswith("papm: unknown split 'tset'; did you mean 'test'")
+    assert papm("stats", SCENES, "--split", "tset").sentence.startswith(
+        "papm: unknown split 'tset'; did you mean 'test'"
+    )
 
 
 @pytest.mark.parametrize("values", [[0], [7, 7, 7], [0, 1], [0.001, 0.002], [1, 1e6], list(range(1000))])
@@ -151,7 +164,7 @@ def test_bins_of_awkward_values(values: list[float]) -> None:
     bins = _bins(values)
     assert sum(int(b["n"]) for b in bins) == len(values) and len(bins) <= 12
     assert bins[0]["from"] <= min(values) and max(values) <= bins[-1]["to"]
-    assert all(a["to"] == b["from"] for a, b in zip(bins, bins[1:]))
+    assert all(a["to"] == b["from"] for a, b in itertools.pairwise(bins))
 
 
 # --- checking: the exit code is 2 for errors, 0 with warnings, 2 for warnings with --strict ----------------------------
@@ -187,7 +200,7 @@ def test_unusual_images_are_fine(papm: Papm, tmp_path: Path) -> None:
     (folder / "turned.txt").write_text("10 50\n")  # inside only when upright: 20 wide, 60 high
     ran = papm("check", folder, "--strict", "--json")
     assert ran.code == 0 and ran.json["images"] == 4, ran.json
-    assert papm("info", folder, "--json").json["all"]["size_max"] == [30, 40]
+    assert {s.name: s.size for s in data.open_spec(str(folder))["all"]}["turned"] == (60, 20)
 
 
 def test_truncated_jpeg(papm: Papm, photos: Path) -> None:
@@ -352,7 +365,7 @@ def test_interrupted_write_leaves_nothing(papm: Papm, photos: Path, monkeypatch:
 
     monkeypatch.setattr(dataset_io, "_plain", plain)
     out = photos.parent / "out"
-    assert papm("convert", photos, "--out", out).code == 1
+    assert papm("convert", photos, "--out", out).code not in (0, 2)
     assert len(seen) == 4 and [p.name for p in photos.parent.iterdir()] == ["photos"]
     full = OSError(28, "No space left on device")
     monkeypatch.setattr(dataset_io, "_plain", lambda sample, lost: (_ for _ in ()).throw(full))
@@ -365,7 +378,7 @@ def test_split_is_a_seeded_partition(papm: Papm, photos: Path, tmp_path: Path) -
     assert ran.code == 0
     assert {s: n["images"] for s, n in ran.json["splits"].items()} == {"train": 7, "val": 1, "test": 2}
     names = {s: [x.name for x in d] for s, d in data.open_spec(str(tmp_path / "a")).items()}
-    assert sorted(sum(names.values(), [])) == [f"b_{k}" for k in range(10)]
+    assert sorted(itertools.chain(*names.values())) == [f"b_{k}" for k in range(10)]
     papm("split", photos, "--out", tmp_path / "b", "--seed", 3)
     papm("split", photos, "--out", tmp_path / "c", "--seed", 4)
     assert files(tmp_path / "a") == files(tmp_path / "b") != files(tmp_path / "c")
@@ -448,7 +461,7 @@ def test_wrong_usage_is_2(papm: Papm, photos: Path) -> None:
 
 
 def test_as_a_process(photos: Path) -> None:
-    """The whole of it once: exit code, streams, and no click or pydantic on the way."""
+    """The whole of it once, in a narrow terminal: the exit code and what goes where."""
     (photos / "b_0.txt").write_text("1 2\nx 2\n")
     env = os.environ | {"PYTHONPATH": str(Path(data.__file__).parents[2]), "COLUMNS": "40"}
     command = [sys.executable, "-m", "papm", "data", "check", str(photos)]

@@ -16,6 +16,7 @@ from papm.transport.windows import WindowProblem
 SHIM = r"""
 #include <algorithm>
 #include <barrier>
+#include <cmath>
 #include <memory>
 #include <thread>
 #include <vector>
@@ -45,8 +46,8 @@ static float __shfl_xor_sync(unsigned, float value, int step) {
 
 LAUNCH = r"""
 extern "C" void launch(const float *kernel, const int *cell, const int *start, const int *first, const float *a,
-                       const float *b, float *lk, int *lp, float *u, float *v, int n, int h, int w, int iterations,
-                       int images, int threads, int shared) {
+                       const float *b, float *lk, int *lp, float *u, float *v, float *moved, int n, int h, int w,
+                       int iterations, int images, int threads, int shared) {
     for (int image = 0; image < images; ++image) {
         std::barrier<> all(CLUSTER * threads);
         std::vector<std::unique_ptr<Block>> blocks;
@@ -57,7 +58,7 @@ extern "C" void launch(const float *kernel, const int *cell, const int *start, c
                 running.emplace_back([&, c, t] {
                     threadIdx.x = t; blockIdx.x = image * CLUSTER + c; blockDim.x = threads;
                     here = blocks[c].get(); cluster = &all;
-                    sinkhorn(kernel, cell, start, first, a, b, lk, lp, u, v, n, h, w, iterations);
+                    sinkhorn(kernel, cell, start, first, a, b, lk, lp, u, v, moved, n, h, w, iterations);
                 });
         for (auto &thread : running) thread.join();
     }
@@ -83,7 +84,7 @@ def build(folder: Path, half: tuple[int, ...], floor: float, lanes: int, cluster
 
 def solve(
     library: ctypes.CDLL, problem: WindowProblem, a: Tensor, b: Tensor, u: Tensor, iterations: int, threads: int
-) -> tuple[Tensor, Tensor]:
+) -> tuple[Tensor, Tensor, Tensor]:
     """As `cuda.solve`, with the launch on the host."""
     table = SortedWindows.build(problem, a)
     first = list_starts(table.start, problem.window.half, problem.size)
@@ -92,7 +93,8 @@ def solve(
     lists, points = torch.full_like(kernel, nan), torch.full(kernel.shape, -1, dtype=torch.int32)
     weights, u, v = table.sort(a), table.sort(u), torch.full_like(b, nan)
     shared = cuda.shared_bytes(problem.window, problem.size, a.shape[1]) // 4
-    tensors = (kernel, table.cell, table.start, first, weights, b, lists, points, u, v)
+    moved = torch.full_like(u, nan)
+    tensors = (kernel, table.cell, table.start, first, weights, b, lists, points, u, v, moved)
     pointers = [ctypes.c_void_p(t.data_ptr()) for t in tensors]
     library.launch(*pointers, a.shape[1], *problem.size, iterations, len(a), threads, shared)
-    return table.unsort(u), v
+    return table.unsort(u), v, moved.sum(1) * -problem.reg

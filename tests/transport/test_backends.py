@@ -120,7 +120,8 @@ def test_cuda_kernel_on_the_host(tmp_path: Path, name: str, lanes: int, cluster:
             pytest.skip("the C++ compiler is older than C++20")
         raise
     want_u, want_v = reference.scaling(p, a, b, a, FLOOR, 4)
-    u, v = host.solve(library, p, a, b, a, 4, threads=32)
+    u, v, value = host.solve(library, p, a, b, a, 4, threads=32)
+    torch.testing.assert_close(value, p.value(want_u.log(), want_v.log()), rtol=1e-5, atol=0)
     torch.testing.assert_close(u, want_u, rtol=1e-5, atol=0)
     torch.testing.assert_close(v, want_v, rtol=1e-5, atol=0)
 

@@ -96,7 +96,8 @@ def plan(
         s = math.exp(rng.uniform(math.log(augment.scale_min), math.log(augment.scale_max)))
         # Always the same number of draws a sample, so that one option does not shift the others' randomness.
         u, v, flip, grey = rng.uniform(size=4)
-        h, w = max(1, round(height * s)), max(1, round(width * s))
+        # In float32, as `cut_crops` rounds them: both must agree on the size of the scaled image.
+        h, w = (max(1, int(np.rint(np.float32(side) * np.float32(s)))) for side in (height, width))
         x = _corner(u, w, augment.crop, augment.margin)
         y = _corner(v, h, augment.crop, augment.margin)
         heads[b] = image, x, y, s, flip < augment.flip, grey < augment.grey
@@ -138,6 +139,10 @@ def _crop_points(
     p[:, 1] -= y
     if flip:
         p[:, 0] = augment.crop - p[:, 0]
+        x = width - augment.crop - x
+    # The scaled size is rounded, and a flip takes x = 0 to the far edge, which no longer counts as inside.
+    edge = np.array([width - x, height - y], dtype=p.dtype)
+    p[:, :2] = np.minimum(p[:, :2], np.nextafter(edge, edge.dtype.type(-np.inf)))
     low, high = augment.margin, augment.crop - augment.margin
     xy = p[:, :2]
     near = ((xy >= low) & (xy < high)).all(1)
@@ -197,8 +202,12 @@ def cut_crops(store: ImageStore, heads: Tensor, augment: Augment) -> Crops:
         shown = (k >= augment.margin) & (k < c - augment.margin)
         mask = mask & shown[:, None] & shown[None, :]
     if store.roi is not None:
-        middle = (base[:, :, None, row.shape[-1] // 2] + col[:, None, :, col.shape[-1] // 2]).flatten()
-        mask = mask & store.roi[middle].view_as(mask)
+        j, i = (
+            ((place + 0.5) / scale[:, None]).long().clamp(min=0).minimum(side[:, None] - 1)  # the nearest source pixel
+            for place, side in ((column + x[:, None], size[:, 1]), (k + y[:, None], size[:, 0]))
+        )
+        start = store.starts[index][:, None, None]
+        mask = mask & store.roi[start + i[:, :, None] * size[:, 1, None, None] + j[:, None, :]]
     corner_x = torch.where(flip > 0, scaled[:, 1] - c - x, x)  # of the flipped image
     # Channels-last in memory, as it was gathered.
     return pixels.permute(0, 3, 1, 2), mask, torch.stack([corner_x, y], 1), scaled

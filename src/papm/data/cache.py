@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import uuid
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -102,24 +103,48 @@ def _mapped(
     threads: int | None,
 ) -> Tensor:
     """A mapped file named after what is in it: written beside its place and renamed, so that it is whole or absent."""
-    folder.mkdir(parents=True, exist_ok=True)
-    target = folder / f"{_fingerprint(samples)}.rgb"
-    if not target.exists() or target.stat().st_size != 3 * total:
-        draft = target.with_suffix(f".{os.getpid()}.tmp")
-        try:
-            buffer = np.memmap(draft, dtype=np.uint8, mode="w+", shape=(total, 3))
+    fingerprint = _fingerprint(samples)
+    target = folder / f"{fingerprint or uuid.uuid4().hex}.rgb"
+    draft = target.with_suffix(f".{os.getpid()}.tmp")
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        if not target.exists() or target.stat().st_size != 3 * total:
+            _reserve(draft, 3 * total)
+            buffer = np.memmap(draft, dtype=np.uint8, mode="r+", shape=(total, 3))
             _decode(samples, starts, torch.from_numpy(buffer), on_item, threads)
             buffer.flush()
             draft.replace(target)
-        finally:
-            draft.unlink(missing_ok=True)
-    # Copy-on-write: torch wants writable memory, the file stays as it is.
-    return torch.from_numpy(np.memmap(target, dtype=np.uint8, mode="c", shape=(total, 3)))
+        # Copy-on-write: torch wants writable memory, the file stays as it is.
+        pixels = torch.from_numpy(np.memmap(target, dtype=np.uint8, mode="c", shape=(total, 3)))
+        if fingerprint is None:
+            target.unlink()  # the mapping stays; nobody else could know what was in the file
+    except OSError as error:
+        raise DataError(
+            f"{folder}: cannot hold the decoded images, {3 * total / 1e9:.2f} GB ({error.strerror or error})"
+        ) from None
+    finally:
+        draft.unlink(missing_ok=True)
+    return pixels
 
 
-def _fingerprint(samples: Sequence[Sample]) -> str:
+def _reserve(path: Path, size: int) -> None:
+    """A file of that size whose blocks exist: a disk that fills up under a mapping would kill the process."""
+    with path.open("wb") as stream:
+        if hasattr(os, "posix_fallocate"):
+            os.posix_fallocate(stream.fileno(), 0, size)
+        else:
+            stream.truncate(size)
+
+
+def _fingerprint(samples: Sequence[Sample]) -> str | None:
+    """A name for these pixels, or None when a sample is drawn by a function that only its address tells apart."""
     facts = []
     for s in samples:
-        stat = s.path.stat() if s.path is not None else None
+        try:
+            stat = s.path.stat() if s.path is not None else None
+        except OSError as error:
+            raise DataError(f"{s.path}: cannot read this image ({error.strerror})") from None
+        if stat is None and " at 0x" in repr(s.source):
+            return None
         facts.append([str(s.path or s.source), s.size, None if stat is None else [stat.st_size, stat.st_mtime_ns]])
     return hashlib.sha256(json.dumps(facts).encode()).hexdigest()[:32]

@@ -40,9 +40,12 @@ def choose(available: Mapping[str, Dataset], select: str, fraction: float, seed:
         raise DataError("the dataset is empty")
     parts = dict(available)
     if "train" not in parts:
-        whole = parts.get("all") or next(iter(parts.values()))
-        parts["train"], held = hold_out(whole, max(fraction, 0.2), seed)
-        parts.setdefault("test", held.subset(range(len(held)), "test"))
+        # Never from images that are meant for validation or testing.
+        whole = parts.get("all") or next((d for name, d in parts.items() if name not in ("val", "test")), None)
+        if whole is None:
+            raise DataError(f"the data has no images to train on, only: {', '.join(parts)}")
+        train, held = hold_out(whole, max(fraction, 0.2), seed)
+        parts = {"train": train, "test": held.subset(range(len(held)), "test")}
     train, test = parts["train"], parts.get("test")
     if not sum(len(s.points) for s in train.samples):
         raise DataError(f"{train.name}: none of the {len(train)} training images has a point")

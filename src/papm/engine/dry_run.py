@@ -53,8 +53,8 @@ def dry_run(config: TrainConfig, steps: int | None = None, warmup: int | None = 
     counting = CountingData(splits, short, loss.halo)
     counting.load(device)
     loading = time.perf_counter() - began
-    place_on(device, network, counting, config)
     module = CountingModule(network, loss, short)
+    place_on(device, module, counting, config)
     clock = _Clock(warmup)
     if device.type == "cuda":
         torch.cuda.reset_peak_memory_stats()

@@ -12,6 +12,7 @@ from torch import Tensor
 
 from papm.config import TrainConfig
 from papm.engine.data import CountingData, TrainBatch
+from papm.engine.recorded import LossStep, RecordedLoss
 from papm.imagenet import normalize
 from papm.losses import CountingLoss, LossContext
 from papm.metrics.torch_counting import CountingMetrics
@@ -31,20 +32,30 @@ class CountingModule(pl.LightningModule):
         self._names: list[str] = []
         self._summed = 0
         self._benchmark = False
+        self.loss_step: LossStep = self._loss
 
     def training_step(self, batch: TrainBatch, batch_idx: int) -> Tensor:
+        output = self.network(batch[0].images)
+        total, names, values = self.loss_step(output, batch)
+        if self._sums is None or self._names != names:
+            self._names, self._sums, self._summed = names, torch.zeros_like(values), 0
+        self._sums += values
+        self._summed += 1
+        return total
+
+    def _loss(self, output: Any, batch: TrainBatch) -> tuple[Tensor, list[str], Tensor]:
+        """The loss to descend, and what is logged: names and values [k], on the device."""
         made, halo = batch
-        output = self.network(made.images)
         context = LossContext(mask=made.mask, offsets=made.offsets, sizes=made.sizes, halo=halo, images=made.images)
         result: LossOutput = self.loss(output, made.points, context=context)
         with torch.no_grad():
             terms = {"loss": result.total.detach(), "count_error": self._count_error(output, batch), **result.terms}
             values = torch.stack([v.detach().float().reshape(()) for v in terms.values()])
-            if self._sums is None or self._names != list(terms):
-                self._names, self._sums, self._summed = list(terms), torch.zeros_like(values), 0
-            self._sums += values
-            self._summed += 1
-        return result.total
+        return result.total, list(terms), values
+
+    def record_loss(self) -> None:
+        """From now on the loss runs as one CUDA graph."""
+        self.loss_step = RecordedLoss(self._loss)
 
     def _count_error(self, output: Any, batch: TrainBatch) -> Tensor:
         """Mean |Σ density − n| of the crops, the plainest sign of learning."""

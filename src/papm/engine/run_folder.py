@@ -144,9 +144,12 @@ def read_metrics(path: Path) -> list[dict[str, Any]]:
         return rows
     with path.open(newline="", encoding="utf-8") as stream:
         for raw in csv.DictReader(stream):
-            row: dict[str, Any] = {k: float(v) for k, v in raw.items() if k != "terms" and v}
-            pairs = (t.partition("=") for t in (raw.get("terms") or "").split())
-            row["terms"] = {k: float(v) for k, _, v in pairs}
+            try:
+                row: dict[str, Any] = {k: float(v) for k, v in raw.items() if k != "terms" and v}
+                pairs = (t.partition("=") for t in (raw.get("terms") or "").split())
+                row["terms"] = {k: float(v) for k, _, v in pairs}
+            except (ValueError, TypeError, AttributeError):
+                continue  # a line that a killed process did not finish
             if "step" in row:
                 row["step"] = int(row["step"])
                 rows.append(row)

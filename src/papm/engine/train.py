@@ -106,7 +106,7 @@ def train(
     module = CountingModule(network, loss, config)
     counting = CountingData(splits, config, loss.halo, on_item=on_image)
     counting.load(device)
-    place_on(device, network, counting, config)
+    place_on(device, module, counting, config)
     spec = ModelSpec(config.backbone, dict(config.network), config.method, configuration.to_mapping(config))
     recorder = Recorder(folder, config.log_every, watcher)
     average = average_weights(config, device)
@@ -136,15 +136,17 @@ def train(
     return RunResult(folder, trainer.global_step, False, result)
 
 
-def place_on(device: torch.device, network: Network, counting: CountingData, config: TrainConfig) -> None:
+def place_on(device: torch.device, module: CountingModule, counting: CountingData, config: TrainConfig) -> None:
     """Memory layout and compilation that suit the device."""
     if device.type != "cuda":
         return
     torch.set_float32_matmul_precision("high")
+    network = module.network
     network.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
     if config.compile == "yes" or (config.compile == "auto" and config.steps >= COMPILE_PAYS):
         network.compile(mode=COMPILE_MODE, dynamic=False)
         counting.compile_crops()
+        module.record_loss()
 
 
 def average_weights(config: TrainConfig, device: torch.device) -> AveragedWeights | None:

@@ -8,6 +8,7 @@ out.total.backward()
 from __future__ import annotations
 
 import inspect
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -74,8 +75,10 @@ class CountingLoss(nn.Module):
 
 
 def check_points(points: Sequence[Tensor]) -> None:
-    """Refuse NaN and infinite coordinates, naming the image."""
+    """Refuse what is not [n, 2], and NaN and infinite coordinates, naming the image."""
     for b, p in enumerate(points):
+        if p.numel() and (p.dim() != 2 or p.shape[1] != 2):
+            raise DataError(f"the points of image {b} of the batch must be [n, 2], not {list(p.shape)}")
         if not torch.isfinite(p).all():
             raise DataError(f"image {b} of the batch has a point that is not a finite number")
 
@@ -86,6 +89,10 @@ def cell_mask(context: LossContext | None, density: Tensor, stride: int) -> Tens
         return None
     mask = context.mask[:, None].float()
     h, w = density.shape[-2:]
+    if (-(-mask.shape[-2] // stride), -(-mask.shape[-1] // stride)) != (h, w):
+        raise ConfigError(
+            f"a mask of {mask.shape[-2]}×{mask.shape[-1]} pixels does not fit {h}×{w} cells of stride {stride}"
+        )
     mask = nn.functional.pad(mask, (0, w * stride - mask.shape[-1], 0, h * stride - mask.shape[-2]))
     return nn.functional.max_pool2d(mask, stride)
 
@@ -121,4 +128,10 @@ def create(name: str, stride: int = 8, **given: Any) -> CountingLoss:
     for key in given:
         if key not in known:
             raise unknown(f"option of loss '{name}'", key, known)
+        if isinstance(known[key], float) and not _is_number(given[key]):
+            raise ConfigError(f"{key} of loss '{name}' is a finite number, not '{given[key]}'")
     return _FACTORIES[name](stride=stride, **given)
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, (int, float)) and not isinstance(value, bool) and math.isfinite(value)

@@ -9,13 +9,15 @@ points' kernel map at full resolution, block-summed to the network's stride; σ 
 from __future__ import annotations
 
 import functools
+from typing import get_args
 
 from torch import Tensor
 
-from papm.errors import ConfigError
+from papm import ggd
+from papm.errors import ConfigError, unknown
 from papm.losses.base import CountingLoss, LossContext, cell_mask, register
 from papm.structures import LossOutput, PointBatch
-from papm.targets import Domain, Kernel, adaptive_sigma, density_maps, sigma_from_spacing
+from papm.targets import MAX_RADIUS, Domain, Kernel, adaptive_sigma, density_maps, sigma_from_spacing
 
 
 class DensityLoss(CountingLoss):
@@ -25,11 +27,16 @@ class DensityLoss(CountingLoss):
         self, stride: int = 8, *, kernel: Kernel = "ggd", sigma: float = 4.0, shape: float = 8.0, scale: float = 1.0
     ) -> None:
         super().__init__(stride)
-        if not scale > 0:
-            raise ConfigError(f"scale multiplies the maps and must be positive, not {scale}")
+        if kernel not in get_args(Kernel):
+            raise unknown("kernel", kernel, get_args(Kernel))
+        for name, value in (("sigma", sigma), ("shape", shape), ("scale", scale)):
+            if not value > 0:
+                raise ConfigError(f"{name} of a density loss must be positive, not {value}")
         self.kernel, self.sigma, self.shape, self.scale = kernel, float(sigma), float(shape), float(scale)
-        # Beyond three bandwidths a neighbour's kernel adds nothing worth the points carried along.
-        self.halo = 64.0 if kernel == "adaptive" else 3 * self.sigma
+        # A Gaussian neighbour beyond three bandwidths adds nothing worth the points carried along; tails of s < 2 reach
+        # farther.
+        reach = max(3 * self.sigma, ggd.support_radius(self.sigma, self.shape, 0.01))
+        self.halo = 64.0 if kernel == "adaptive" else min(reach, MAX_RADIUS * self.sigma)
 
     def target(self, density: Tensor, points: PointBatch, context: LossContext | None) -> Tensor:
         """The map to learn, [B, 1, h, w]."""

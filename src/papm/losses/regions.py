@@ -49,9 +49,9 @@ class RegionLoss(CountingLoss):
 
     def __init__(self, loss: CountingLoss, region: int, margin: int = 0) -> None:
         super().__init__(loss.stride)
-        if region % loss.stride or margin % loss.stride:
+        if region < 1 or margin < 0 or region % loss.stride or margin % loss.stride:
             raise ConfigError(
-                f"region={region} and margin={margin} must be multiples of the map's stride {loss.stride}"
+                f"region={region} (above 0) and margin={margin} must be multiples of the map's stride {loss.stride}"
             )
         self.loss, self.region, self.margin = loss, region, margin
         self.halo = loss.halo
@@ -59,10 +59,13 @@ class RegionLoss(CountingLoss):
     def compute(self, density: Tensor, points: PointBatch, context: LossContext | None) -> LossOutput:
         m = self.margin // self.stride
         inner = density[..., m : density.shape[-2] - m, m : density.shape[-1] - m]
+        if 0 in inner.shape:
+            raise ConfigError(f"a margin of {self.margin} leaves nothing of a map of {list(density.shape[-2:])} cells")
         block = self.region // self.stride
         rows, columns = -(-inner.shape[-2] // block), -(-inner.shape[-1] // block)
-        y, x = torch.meshgrid(torch.arange(rows), torch.arange(columns), indexing="ij")
-        corners = torch.stack([x, y], -1).reshape(-1, 2).to(density.device, density.dtype) * self.region + self.margin
+        places = [torch.arange(n, device=density.device, dtype=density.dtype) for n in (rows, columns)]
+        y, x = torch.meshgrid(*places, indexing="ij")
+        corners = torch.stack([x, y], -1).reshape(-1, 2) * self.region + self.margin
         made: LossOutput = self.loss(
             split_map(inner, block),
             split_points(points, corners, self.region),

@@ -113,7 +113,7 @@ class TransportLoss(CountingLoss):
         with torch.no_grad():
             z = pooled.detach().clamp(min=0)
             result = self.solve(z, points, context)
-            beta = result.potentials[1].view_as(z)
+            beta = result.beta.view_as(z)
             total = z.sum((1, 2, 3), keepdim=True)
             inner = (z * beta).sum((1, 2, 3), keepdim=True)
             gradient = (beta * total - inner) / (total.square() + 1e-8)

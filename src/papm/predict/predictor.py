@@ -21,7 +21,10 @@ def pick_device(name: str = "auto") -> torch.device:
         return torch.device("cuda" if torch.cuda.is_available() else "cpu")
     if name.startswith("cuda") and not torch.cuda.is_available():
         raise ConfigError("there is no CUDA device here; use device=cpu")
-    return torch.device(name)
+    try:
+        return torch.device(name)
+    except RuntimeError:
+        raise ConfigError(f"'{name}' is no device; use auto, cpu or cuda") from None
 
 
 def counts(output: DensityOutput | PointProposals, threshold: float = 0.5) -> Tensor:
@@ -59,7 +62,7 @@ class Counter:
         if not isinstance(image, Tensor):
             name = name or Path(image).name
             image = read_image(Path(image))
-        if image.dim() != 3 or image.shape[0] != 3 or image.dtype != torch.uint8:
+        if image.dim() != 3 or image.shape[0] != 3 or image.dtype != torch.uint8 or not image.numel():
             raise DataError(f"an image is uint8 [3, H, W], not {image.dtype} {list(image.shape)}")
         size = (int(image.shape[1]), int(image.shape[2]))
         output = infer(self.network, image)

@@ -25,6 +25,7 @@ from papm.report.svg import (
     line,
     mark,
     note,
+    paint,
     place,
     safe,
     shorten,
@@ -77,9 +78,11 @@ def line_chart(
     if log is None:
         log = axes.spans_decades([y for s in series for y in s.y])
     drawn = [(s, _kept(s, log)) for s in series]
-    x_ticks = axes.fit((x for _, points in drawn for x, _ in points), want=6)
-    if not x_ticks:
+    xs = [x for _, points in drawn for x, _ in points]
+    if not xs:
         return note(NOTHING, title)
+    # Steps and seconds are counted from the start of a run.
+    x_ticks = axes.fit([0.0, *xs] if min(xs) >= 0 else xs, want=6)
     y_ticks = axes.fit((y for _, points in drawn for _, y in points), log=log)
     if keys is None:
         named = [s for s in series if not s.faint]
@@ -145,13 +148,14 @@ def scatter_chart(
     return document(plot.parts, title)
 
 
-def bar_chart(groups: Sequence[str], bars: Sequence[Bars], *, title: str, y_label: str, x_label: str = "") -> str:
+def bar_chart(
+    groups: Sequence[str], bars: Sequence[Bars], *, title: str, y_label: str, x_label: str = "", width: float = WIDTH
+) -> str:
     """Bars side by side within each group, from zero, with whiskers from `low` to `high` where both are known."""
     known = [v for b in bars for v in (*b.values, *b.low, *b.high) if v is not None and axes.usable(v)]
     if not any(v is not None and axes.usable(v) for b in bars for v in b.values) or not groups:
         return note(NOTHING, title)
     keys = [Key(b.label, k, kind="box") for k, b in enumerate(bars)] if len(bars) > 1 else []
-    width = max(WIDTH, 60 + 15.0 * len(groups) * (len(bars) + 1))
     height = HEIGHT + _extra(keys, width)
     plot = frame((0, len(groups)), axes.fit([0.0, *known]), x_label=x_label, y_label=y_label, keys=keys, names=False,
                  width=width, height=height)  # fmt: skip
@@ -270,7 +274,7 @@ def _bar(
     )
     return (
         f'<g><title>{safe(tip)}</title><rect x="{place(left)}" y="{place(min(top, zero))}" width="{place(wide)}" '
-        f'height="{place(abs(zero - top))}" rx="2" style="fill:{colour(series)}"/>{whisker}{label}</g>'
+        f'height="{place(abs(zero - top))}" rx="2" style="{paint(series)}"/>{whisker}{label}</g>'
     )
 
 

@@ -11,11 +11,13 @@ from statistics import fmean
 from typing import Any
 from urllib.parse import quote
 
-from papm.metrics.counting import paired_difference
+from papm.metrics.counting import PairedDifference, paired_difference
 from papm.report import charts, page
 from papm.report.charts import Bars, Series
 from papm.report.load import curve, interval, number, read_counted, read_curves
-from papm.report.svg import Key
+from papm.report.svg import WIDTH, Key
+
+NARROW = 14  # bars that fit a chart of half the page's width
 
 
 @dataclass(frozen=True)
@@ -66,6 +68,7 @@ def write_comparison(
         table=table,
         several=any(c.runs > 1 for c in table.values()),
         bars=page.chart(bars(labels, groups, table)),
+        wide=is_wide(labels, groups),
         curves=curves(runs, labels, groups),
         differences=differences(runs, labels, groups),
         runs=[_row(r, path) for r in runs],
@@ -96,7 +99,13 @@ def bars(labels: Sequence[str], groups: Sequence[str], table: dict[tuple[str, st
         return [getattr(table[label, g], name) if (label, g) in table else None for g in groups]
 
     made = [Bars(label, of(label, "mae"), of(label, "low"), of(label, "high")) for label in labels]
-    return charts.bar_chart(groups, made, title="MAE of every method in every group", y_label="MAE, objects an image")
+    width = 2 * WIDTH if is_wide(labels, groups) else WIDTH
+    return charts.bar_chart(groups, made, title="MAE of all methods", y_label="MAE, objects an image", width=width)
+
+
+def is_wide(labels: Sequence[str], groups: Sequence[str]) -> bool:
+    """Whether the bars need the whole width of the page."""
+    return len(labels) * len(groups) > NARROW or len(groups) > 3
 
 
 def curves(runs: Sequence[ComparedRun], labels: Sequence[str], groups: Sequence[str]) -> list[tuple[str, str, Any]]:
@@ -127,12 +136,14 @@ def curves(runs: Sequence[ComparedRun], labels: Sequence[str], groups: Sequence[
     return made
 
 
-def differences(runs: Sequence[ComparedRun], labels: Sequence[str], groups: Sequence[str]) -> list[dict[str, Any]]:
-    """Each label against the first one on the same images: MAE difference with its paired 95 % interval.
+def differences(
+    runs: Sequence[ComparedRun], labels: Sequence[str], groups: Sequence[str]
+) -> dict[tuple[str, str], PairedDifference]:
+    """(label, group) → its MAE less that of the first label on the same images, with the paired 95 % interval.
 
     Only where both have one run in the group, with predictions.csv of the same images.
     """
-    found: list[dict[str, Any]] = []
+    found: dict[tuple[str, str], PairedDifference] = {}
     for group in groups:
         counted = {}
         for label in labels:
@@ -145,13 +156,11 @@ def differences(runs: Sequence[ComparedRun], labels: Sequence[str], groups: Sequ
             if not first or {k: c.truth for k, c in first.items()} != {k: c.truth for k, c in other.items()}:
                 continue
             names = sorted(first)
-            gap = paired_difference(
+            found[label, group] = paired_difference(
                 [other[n].predicted for n in names],
                 [first[n].predicted for n in names],
                 [first[n].truth for n in names],
             )
-            words = "no clear difference" if not gap.significant else "better" if gap.difference < 0 else "worse"
-            found.append({"group": group, "label": label, "base": labels[0], "words": words, **gap.to_dict()})
     return found
 
 
@@ -165,7 +174,9 @@ def warnings(runs: Sequence[ComparedRun]) -> list[str]:
             f"{which}: the weights were chosen on the test images, as many papers do; expect larger errors on new images."
         )
     if len({r.result.get("select") for r in runs}) > 1:
-        found.append("The runs chose their weights in different ways (last column of the runs): compare with care.")
+        found.append(
+            "The runs chose their weights in different ways (last column of the table of runs): compare with care."
+        )
     return found
 
 

@@ -9,6 +9,7 @@ import base64
 import functools
 import io
 import logging
+import math
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
@@ -83,17 +84,17 @@ def embed(pictures: Iterable[tuple[str, Path]]) -> list[Picture]:
     return made
 
 
-def figure(value: float | None) -> str:
+def figure(value: float | None, sign: bool = False) -> str:
     """A figure of error with as many digits as it deserves; a dash where there is none.
 
     >>> figure(57.123), figure(1234.56), figure(0.1234), figure(None)
     ('57.12', '1,234.6', '0.123', '–')
     """
-    if value is None:
+    if value is None or not math.isfinite(value):
         return "–"
     size = abs(value)
     digits = 1 if size >= 100 else 2 if size >= 1 or size == 0 else 3
-    return f"{value:,.{digits}f}".replace("-", "−")
+    return f"{value:{'+' if sign else ''},.{digits}f}".replace("-", "−")
 
 
 def percent(value: float | None, sign: bool = False) -> str:
@@ -102,7 +103,9 @@ def percent(value: float | None, sign: bool = False) -> str:
     >>> percent(0.1234), percent(-0.02, sign=True), percent(None)
     ('12.3 %', '−2.0 %', '–')
     """
-    return "–" if value is None else f"{100 * value:{'+' if sign else ''}.1f} %".replace("-", "−")
+    if value is None or not math.isfinite(value):
+        return "–"
+    return f"{100 * value:{'+' if sign else ''}.1f} %".replace("-", "−")
 
 
 def signed(value: float) -> str:
@@ -111,7 +114,7 @@ def signed(value: float) -> str:
     >>> signed(3.14159), signed(-250.0)
     ('+3.1', '−250.0')
     """
-    return f"{value:+,.1f}".replace("-", "−")
+    return f"{value:+,.1f}".replace("-", "−") if math.isfinite(value) else "–"
 
 
 def whole(value: float | None) -> str:

@@ -30,8 +30,7 @@ def write_report(folder: Path) -> Path:
         "run.html.j2",
         folder / "report.html",
         title=_title(run),
-        folder=folder.resolve().name,
-        result=run.result,
+        subtitle=_subtitle(run),
         head=headline(run),
         warnings=warnings(run),
         chosen=how_chosen(run.config, run.result),
@@ -46,7 +45,7 @@ def write_report(folder: Path) -> Path:
         changed=changed(run.config),
         config=yaml.safe_dump(run.config, sort_keys=False, allow_unicode=True),
         environment=_flat(run.environment),
-        command=command(run.config, str(folder)),
+        command=command(run.config, f"{folder}-again"),
         revision=str(run.environment.get("revision", "")),
     )
 
@@ -101,13 +100,16 @@ def warnings(run: Run) -> list[str]:
         )
     broken = sum(not math.isfinite(c.predicted) for c in run.counted)
     if broken:
-        found.append(f"{broken} predicted counts are no numbers: the network has diverged.")
+        verb = "is no number" if broken == 1 else "are no numbers"
+        found.append(f"{broken} of {len(run.counted)} predicted counts {verb}: the network has diverged.")
     return found
 
 
 def how_chosen(config: Mapping[str, Any], result: Mapping[str, Any] | None) -> str:
     """One sentence: which weights the figures belong to."""
-    select = (result or config).get("select")
+    if result is None:
+        return "as they were at the last evaluation; the run has not finished"
+    select = result.get("select")
     step = number(result, "selected_step")
     at = f" (step {step:,.0f})" if step is not None else ""
     averaged = "averaged " if config.get("ema") else ""
@@ -249,6 +251,14 @@ def _title(run: Run) -> str:
     source = run.result or run.config
     data = (run.result or {}).get("dataset") or run.config.get("data", "")
     return f"{source.get('method', '?')} · {source.get('backbone', '?')} · {data}"
+
+
+def _subtitle(run: Run) -> str:
+    c = run.config
+    words = [run.folder.resolve().name, f"{_count(c.get('steps', '?'))} steps", f"seed {c.get('seed', '?')}"]
+    if c.get("noise"):
+        words.append(f"training points moved by {c['noise']} px ({c.get('noise_kind', '?')})")
+    return " · ".join(words)
 
 
 def _caption(path: Path) -> str:

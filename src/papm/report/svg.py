@@ -39,6 +39,12 @@ def colour(index: int) -> str:
     return f"var(--c{k + 1},{PALETTE[k]})"
 
 
+def paint(index: int) -> str:
+    """The style of a bar; every second round through the palette is paler, with a rim."""
+    pale = (index // len(PALETTE)) % 2
+    return f"fill:{colour(index)}" + (f";fill-opacity:.35;stroke:{colour(index)};stroke-width:1.5" if pale else "")
+
+
 def place(value: float) -> str:
     """A coordinate: two decimals are finer than a screen, and keep the file small."""
     return f"{value:.2f}".rstrip("0").rstrip(".")
@@ -102,15 +108,15 @@ def legend(keys: Sequence[Key], left: float, top: float, width: float) -> tuple[
         wide = 26 + len(shown) * LETTER + 14
         if x > left and x + wide - 14 > left + width:
             x, y = left, y + row
-        paint = "var(--muted,#5c6470)" if key.neutral else colour(key.series)
+        ink = "var(--muted,#5c6470)" if key.neutral else colour(key.series)
         if key.kind == "box":
             parts.append(
-                f'<rect x="{place(x + 4)}" y="{place(y + 3)}" width="12" height="11" rx="2" style="fill:{paint}"/>'
+                f'<rect x="{place(x + 4)}" y="{place(y + 3)}" width="12" height="11" rx="2" style="{paint(key.series)}"/>'
             )
         else:
             if key.kind == "line":
                 dash = f";stroke-dasharray:{DASHES[key.dash % len(DASHES)]}" if key.dash else ""
-                parts.append(line(x, y + 8.5, x + 20, y + 8.5, f"stroke:{paint};stroke-width:2{dash}"))
+                parts.append(line(x, y + 8.5, x + 20, y + 8.5, f"stroke:{ink};stroke-width:2{dash}"))
             if not key.neutral:
                 parts.append(mark(x + 10, y + 8.5, key.series))
         parts.append(text(x + 25, y + 12.8, shown, muted=False))

@@ -11,9 +11,11 @@ import logging
 from typing import Any
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
 from papm.errors import ConfigError
+from papm.transport import graphs
 from papm.transport.sorted_windows import SortedWindows, list_starts
 from papm.transport.windows import Window, WindowProblem
 
@@ -75,6 +77,34 @@ def shared_bytes(window: Window, size: tuple[int, int], n: int) -> int:
     return 4 * (n + (size[0] + 2 * r) * (size[1] + 2 * r))
 
 
+def launch(
+    problem: WindowProblem, a: Tensor, b: Tensor, u: Tensor, floor: float, iterations: int, lanes: int, cluster: int
+) -> tuple[Tensor, Tensor, Tensor]:
+    """(u, v, ⟨C, T⟩) after `iterations`: the tables, then the one launch."""
+    images, n = a.shape
+    (h, w), half = problem.size, problem.window.half
+    shared = shared_bytes(problem.window, problem.size, n)
+    kernel = _compiled(half, floor, lanes, cluster, a.device)
+    if shared >= PLAIN_SHARED:
+        kernel.set_shared_memory_config(shared)
+    table = SortedWindows.build(problem, a)
+    first = list_starts(table.start, half, problem.size)
+    list_kernel = torch.empty_like(table.kernel)
+    list_point = torch.empty(table.kernel.shape, dtype=torch.int32, device=a.device)
+    weights, u, v = table.sort(a), table.sort(u), torch.empty_like(b)
+    moved = torch.empty_like(u)
+    kernel(
+        grid=(images * cluster, 1, 1),
+        block=(THREADS, 1, 1),
+        args=[
+            table.kernel.contiguous(), table.cell.contiguous(), table.start.contiguous(), first.contiguous(),
+            weights, b.contiguous(), list_kernel, list_point, u, v, moved, n, h, w, iterations,
+        ],
+        shared_mem=shared,
+    )  # fmt: skip
+    return table.unsort(u), v, moved.sum(1) * -problem.reg
+
+
 def solve(
     problem: WindowProblem,
     a: Tensor,
@@ -84,37 +114,31 @@ def solve(
     iterations: int,
     lanes: int = LANES,
     cluster: int | None = None,
-) -> tuple[Tensor, Tensor]:
-    """(u, v) after `iterations`, as `reference.scaling` on the windows; CUDA, float32, no host sync."""
+    record: bool = True,
+) -> tuple[Tensor, Tensor, Tensor]:
+    """(u, v, ⟨C, T⟩) after `iterations`, as `reference.scaling` on the windows; CUDA, float32, no host sync.
+
+    With `record` the making of the tables is recorded in a CUDA graph too: some seventy small launches become one.
+    """
     if not a.is_cuda or a.dtype != torch.float32 or problem.far:
         raise ConfigError(
             "the cuda transport solver takes float32 on CUDA and a cost without a visible cap; use 'auto'"
         )
     images, n = a.shape
-    (h, w), half = problem.size, problem.window.half
-    shared = shared_bytes(problem.window, problem.size, n)
-    if shared > SHARED_LIMIT:
-        raise ConfigError(
-            f"a map of {h}×{w} cells with {n} points is too large for the cuda transport solver; use 'auto'"
-        )
+    if shared_bytes(problem.window, problem.size, graphs.round_up(n)) > SHARED_LIMIT:
+        h, w = problem.size
+        raise ConfigError(f"{h}×{w} cells with {n} points are too many for the cuda transport solver; use 'auto'")
     if n == 0 or images == 0:
-        return u.clone(), b / floor
+        return u.clone(), b / floor, b.new_zeros(images)
     blocks = default_cluster(a.device) if cluster is None else cluster
-    kernel = _compiled(half, floor, lanes, blocks, a.device)
-    table = SortedWindows.build(problem, a)
-    first = list_starts(table.start, half, problem.size)
-    list_kernel = torch.empty_like(table.kernel)
-    list_point = torch.empty(table.kernel.shape, dtype=torch.int32, device=a.device)
-    weights, u_sorted, v = table.sort(a), table.sort(u), torch.empty_like(b)
-    if shared >= PLAIN_SHARED:
-        kernel.set_shared_memory_config(shared)
-    kernel(
-        grid=(images * blocks, 1, 1),
-        block=(THREADS, 1, 1),
-        args=[
-            table.kernel.contiguous(), table.cell.contiguous(), table.start.contiguous(), first.contiguous(),
-            weights, b.contiguous(), list_kernel, list_point, u_sorted, v, n, h, w, iterations,
-        ],
-        shared_mem=shared,
-    )  # fmt: skip
-    return table.unsort(u_sorted), v
+    if not record:
+        return launch(problem, a, b, u, floor, iterations, lanes, blocks)
+    p, extra = problem, graphs.round_up(n) - n
+
+    def run(xy: Tensor, a_: Tensor, b_: Tensor, u_: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        static = WindowProblem(xy, p.size, p.stride, p.cost, p.reg, p.window)
+        return launch(static, a_, b_, u_, floor, iterations, lanes, blocks)
+
+    key = ("cuda", p.size, p.stride, p.cost, p.reg, p.window, floor, iterations, lanes, blocks)
+    u, v, value = graphs.replay(key, run, F.pad(p.xy, (0, 0, 0, extra)), F.pad(a, (0, extra)), b, F.pad(u, (0, extra)))
+    return u[:, :n], v, value

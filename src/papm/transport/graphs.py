@@ -5,8 +5,10 @@ Recorded graphs are kept in a small least-recently-used cache; shapes are rounde
 
 from __future__ import annotations
 
+import functools
 from collections import OrderedDict
 from collections.abc import Callable, Hashable
+from typing import Any
 
 import torch
 import torch.nn.functional as F
@@ -19,6 +21,12 @@ from papm.transport.windows import WindowProblem
 MAX_GRAPHS = 16
 Function = Callable[..., tuple[Tensor, ...]]
 _cache: OrderedDict[Hashable, tuple[torch.cuda.CUDAGraph, list[Tensor], tuple[Tensor, ...]]] = OrderedDict()
+
+
+@functools.lru_cache(maxsize=16)
+def _pool(device: torch.device) -> Any:
+    """One memory pool for all graphs of a device: what they compute on the way is never live at the same time."""
+    return torch.cuda.graph_pool_handle()
 
 
 def replay(key: Hashable, function: Function, *inputs: Tensor) -> tuple[Tensor, ...]:
@@ -37,7 +45,7 @@ def replay(key: Hashable, function: Function, *inputs: Tensor) -> tuple[Tensor, 
                 function(*static)
         torch.cuda.current_stream(inputs[0].device).wait_stream(stream)
         graph = torch.cuda.CUDAGraph()
-        with torch.cuda.graph(graph):
+        with torch.cuda.graph(graph, pool=_pool(inputs[0].device)):
             outputs = function(*static)
         _cache[full] = (graph, static, outputs)
         while len(_cache) > MAX_GRAPHS:

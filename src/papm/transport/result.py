@@ -13,7 +13,7 @@ from papm.transport.problem import Problem, dense_plan
 
 @dataclass(frozen=True)
 class TransportResult:
-    """The state after the last iteration. Leading dimension B, unless the problem was given without one.
+    """The state after the last iteration. Figures lead with B unless the problem was given without; fields always do.
 
     Potentials are those of the Shannon-entropy objective, α = ε·ln(u + δ) and β = ε·ln(v + δ); geomloss's are relative to
     the marginals: ε·ln(v/b).
@@ -30,6 +30,7 @@ class TransportResult:
     solver: str = "reference"
     converged: bool | None = None  # None when no tolerance was asked for
     batched: bool = True
+    known_value: Tensor | None = None  # [B], from solvers that find it on the way
 
     def _shape(self, t: Tensor) -> Tensor:
         return t if self.batched else t[0]
@@ -41,11 +42,18 @@ class TransportResult:
     @functools.cached_property
     def potentials(self) -> tuple[Tensor, Tensor]:
         """(α, β): of the points [B, n] and of the cells [B, m], in units of cost."""
-        return self._shape(self._potential(self.log_u)), self._shape(self._potential(self.log_v))
+        return self._shape(self._potential(self.log_u)), self.beta
+
+    @functools.cached_property
+    def beta(self) -> Tensor:
+        """The potential of the cells alone, [B, m]."""
+        return self._shape(self._potential(self.log_v))
 
     @functools.cached_property
     def value(self) -> Tensor:
         """⟨C, T⟩ [B]: what moving the matched mass costs."""
+        if self.known_value is not None:
+            return self._shape(self.known_value)
         return self._shape(self.problem.value(self.log_u, self.log_v))
 
     @property

@@ -33,6 +33,7 @@ sinkhorn(const float *__restrict__ kernel,  // [B, ENTRIES, n]
          int *list_point,                   // [B, ENTRIES * n], scratch
          float *u_out,                      // [B, n], the start on entry
          float *v_out,                      // [B, h * w]
+         float *moved,                      // [B, n], sum of u K ln(K) v of each point: -1/eps of what moving it costs
          int n, int h, int w, int iterations) {
     extern __shared__ float pool[];
     constexpr int half_of[ROWS] = HALF, offset_of[ROWS] = OFFSET;
@@ -45,6 +46,7 @@ sinkhorn(const float *__restrict__ kernel,  // [B, ENTRIES, n]
     cell += (size_t)image * n;
     a += (size_t)image * n;
     u_out += (size_t)image * n;
+    moved += (size_t)image * n;
     start += (size_t)image * (m + 1);
     first += (size_t)image * (m + 1);
     b += (size_t)image * m;
@@ -118,5 +120,14 @@ sinkhorn(const float *__restrict__ kernel,  // [B, ENTRIES, n]
                 if (i < point_from || i >= point_to) u[i] = __ldcg(u_out + i);
             __syncthreads();
         }
+    }
+    for (int i = point_from + thread; i < point_to; i += threads) {
+        const float *at = v + (cell[i] / w) * pitch + cell[i] % w;
+        const float *k = kernel + i;
+        float sum = 0.0f;
+        for (int r = 0; r < ROWS; ++r)
+            for (int c = RADIUS - half_of[r]; c <= RADIUS + half_of[r]; ++c, k += n)
+                if (*k > 0.0f) sum += at[r * pitch + c] * (*k * logf(*k));
+        moved[i] = u[i] * sum;
     }
 }

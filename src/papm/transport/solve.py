@@ -28,7 +28,8 @@ Solver = Literal["auto", "reference", "log", "separable", "sparse", "graph", "co
 CHECK_EVERY = 10  # iterations between looks at the marginal error, as in DM-Count
 MIN_FLOOR = 1e-30  # smaller floors overflow float32 scalings: u can reach a/δ
 
-Backend = Callable[[WindowProblem, Tensor, Tensor, Tensor, float, int], tuple[Tensor, Tensor]]
+# (u, v), and ⟨C, T⟩ where the solver finds it on the way.
+Backend = Callable[[WindowProblem, Tensor, Tensor, Tensor, float, int], tuple[Tensor, ...]]
 BACKENDS: dict[str, Backend] = {
     "sparse": reference.scaling,
     "graph": graphs.solve,
@@ -37,8 +38,8 @@ BACKENDS: dict[str, Backend] = {
     "cuda": cuda.solve,
 }
 
-# One run of the solver: from u, that many iterations, to (ln u, ln v).
-Run = Callable[[Tensor, int], tuple[Tensor, Tensor]]
+# One run of the solver: from ln u, that many iterations, to (ln u, ln v) and ⟨C, T⟩ where it is known.
+Run = Callable[[Tensor, int], tuple[Tensor, Tensor, Tensor | None]]
 
 
 class TransportWarning(UserWarning):
@@ -141,11 +142,11 @@ def _dense(
         schedule = [(reg / scaling**k, 1) for k in range(steps, 0, -1)]
         log_u, _ = reference.log_domain_scheduled(matrix, a, b, log_u, dustbin, [*schedule, (reg, 1)])
 
-    def run(start: Tensor, count: int) -> tuple[Tensor, Tensor]:
+    def run(start: Tensor, count: int) -> tuple[Tensor, Tensor, Tensor | None]:
         if solver == "log":
-            return reference.log_domain(problem.cost_matrix(), reg, a, b, start, -dustbin / reg, count)
+            return *reference.log_domain(problem.cost_matrix(), reg, a, b, start, -dustbin / reg, count), None
         u, v = reference.scaling(problem, a, b, start.exp(), math.exp(-dustbin / reg), count)
-        return u.log(), v.log()
+        return u.log(), v.log(), None
 
     return _finish(run, problem, a, b, log_u, dustbin, iterations, solver, tolerance, batched)
 
@@ -166,9 +167,11 @@ def _finish(
     done, converged = 0, None
     while done < iterations:
         step = iterations if tolerance is None else min(CHECK_EVERY, iterations - done)
-        log_u, log_v = run(log_u, step)
+        log_u, log_v, value = run(log_u, step)
         done += step
-        result = TransportResult(log_u, log_v, a, b, problem.reg, dustbin, done, problem, solver, converged, batched)
+        result = TransportResult(
+            log_u, log_v, a, b, problem.reg, dustbin, done, problem, solver, converged, batched, value
+        )
         if tolerance is not None:
             error = float(torch.stack([e.max() for e in result.marginal_errors]).max()) if a.shape[0] else 0.0
             if error <= tolerance or done == iterations:
@@ -192,7 +195,7 @@ def choose(window: Window | None, size: tuple[int, int], cost: Cost, reg: float,
         return "separable" if cost.quadratic is not None else "reference"
     no_far = not far_value(cost, reg, window.smallest)
     if like.is_cuda and like.dtype == torch.float32 and no_far:
-        fits = cuda.shared_bytes(window, size, like.shape[1]) <= cuda.SHARED_LIMIT
+        fits = cuda.shared_bytes(window, size, graphs.round_up(like.shape[1])) <= cuda.SHARED_LIMIT
         if fits and cuda.available(like.device):
             return "cuda"
         if triton_kernels.available():
@@ -270,9 +273,9 @@ def grid_sinkhorn(
         problem = WindowProblem(xy, size, stride, cost, reg, window)
         backend = BACKENDS[solver]
 
-        def run(start: Tensor, count: int) -> tuple[Tensor, Tensor]:
-            u, v = backend(problem, a, b, start.exp(), floor, count)
-            return u.log(), v.log()
+        def run(start: Tensor, count: int) -> tuple[Tensor, Tensor, Tensor | None]:
+            u, v, *value = backend(problem, a, b, start.exp(), floor, count)
+            return u.log(), v.log(), value[0] if value else None
 
         log_u = a.log() if init is None else torch.where(a > 0, init.to(a) / reg, -math.inf)
         return _finish(run, problem, a, b, log_u, bin_cost, iterations, solver, tolerance)

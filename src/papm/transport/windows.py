@@ -98,7 +98,7 @@ def kernel_values(r2: Tensor, cost: Cost, reg: float, smallest: float) -> Tensor
 
 def axis_distances(position: Tensor, cell: Tensor, offset: Tensor, length: int, stride: int) -> Tensor:
     """Squared distance along one axis from positions to the centres of cells `cell` + `offset`; infinite outside the map."""
-    other = cell + offset
+    other = cell.to(position.dtype) + offset
     squared = ((other + 0.5) * stride - position).square()
     return torch.where((other >= 0) & (other < length), squared, math.inf)
 

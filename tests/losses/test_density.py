@@ -1,0 +1,293 @@
+"""Laws that every registered loss obeys, and the regression of a map against its formula."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+
+import pytest
+import torch
+from torch import Tensor
+
+import papm.losses as losses
+from papm.errors import ConfigError, DataError
+from papm.losses.base import LossContext, cell_mask, register
+from papm.losses.density import DensityLoss
+from papm.methods import METHODS
+from papm.structures import DensityOutput, PointBatch, PointProposals
+from papm.targets import density_map
+
+STRIDE, SIDE = 8, 64
+
+
+# Losses of point networks have tests of their own.
+NAMES = sorted(set(losses.names()) - {m.loss for m in METHODS.values() if m.network == "points"})
+
+
+def make(name: str) -> losses.CountingLoss:
+    """A registered loss with its defaults, or a skip: some need what only a training run can give."""
+    try:
+        return losses.create(name, stride=STRIDE)
+    except TypeError as error:
+        pytest.skip(f"{name} needs more than a stride: {error}")
+
+
+def scene(seed: int = 0, batch: int = 3, dtype: torch.dtype = torch.float32) -> tuple[Tensor, list[Tensor]]:
+    """A density near the truth, and points; the second image is empty."""
+    generator = torch.Generator().manual_seed(seed)
+    points = [SIDE * torch.rand(n, 2, generator=generator) for n in (7, 0, 12, 1)[:batch]]
+    cells = SIDE // STRIDE
+    density = 0.3 * torch.rand(batch, 1, cells, cells, generator=generator, dtype=torch.float64)
+    return density.to(dtype), points
+
+
+@pytest.fixture(params=NAMES)
+def loss(request: pytest.FixtureRequest) -> losses.CountingLoss:
+    return make(request.param)
+
+
+def test_total_is_the_weighted_sum_of_the_terms(loss: losses.CountingLoss) -> None:
+    density, points = scene()
+    out = loss(density.requires_grad_(), points)
+    assert out.total.dim() == 0 and out.total.requires_grad
+    assert set(out.weights) == set(out.terms) and out.terms
+    assert all(not t.requires_grad for t in out.terms.values())
+    expected = sum(out.weights[k] * t for k, t in out.terms.items())
+    assert out.total.item() == pytest.approx(float(expected), rel=1e-5)
+    assert out.total.item() != 0
+
+
+def test_a_batch_is_the_mean_of_its_images(loss: losses.CountingLoss) -> None:
+    """Empty images included: the loss and its gradient do not depend on how images are batched."""
+    density, points = scene(dtype=torch.float64)
+    density.requires_grad_()
+    whole = loss(density, points)
+    (together,) = torch.autograd.grad(whole.total, density)
+    parts, gradients = [], []
+    for b in range(len(points)):
+        alone = density[b : b + 1].detach().requires_grad_()
+        out = loss(alone, points[b : b + 1])
+        parts.append(out.total.item())
+        gradients.append(torch.autograd.grad(out.total, alone)[0] / len(points))
+    assert whole.total.item() == pytest.approx(sum(parts) / len(parts), rel=1e-4)
+    apart = torch.cat(gradients)
+    assert torch.allclose(together, apart, rtol=1e-3, atol=1e-3 * float(apart.abs().max()))
+
+
+def test_both_forms_of_points_and_of_the_map(loss: losses.CountingLoss) -> None:
+    density, points = scene()
+    first = loss(density, points)
+    batch = PointBatch.from_list(points, length=32)
+    for prediction, given in (
+        (density, batch),
+        (DensityOutput(density, STRIDE), points),
+        (density, tuple(points)),
+    ):
+        assert float(loss(prediction, given).total) == pytest.approx(first.total.item(), rel=1e-5)
+
+
+def test_padding_of_a_batch_may_hold_anything(loss: losses.CountingLoss) -> None:
+    density, points = scene()
+    clean = PointBatch.from_list(points, length=16)
+    dirty = dataclasses.replace(clean, xy=torch.where(clean.valid[..., None], clean.xy, 17.0))
+    assert float(loss(density, dirty).total) == pytest.approx(float(loss(density, clean).total), rel=1e-5)
+
+
+def test_autocast_gives_a_float32_loss(loss: losses.CountingLoss) -> None:
+    density, points = scene()
+    plain = loss(density, points)
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        cast = loss(density, points)
+        rounded = loss(density.bfloat16(), points)
+    assert cast.total.dtype == torch.float32 and rounded.total.dtype == torch.float32
+    assert cast.total.item() == pytest.approx(plain.total.item(), rel=1e-6)
+    assert rounded.total.item() == pytest.approx(plain.total.item(), rel=0.1)
+
+
+def test_what_is_masked_does_not_matter(loss: losses.CountingLoss) -> None:
+    """Cells without a pixel that counts: neither value nor gradient depends on the density there."""
+    density, _ = scene()
+    points = [torch.tensor([[3.0, 4.0], [20.0, 30.0]])] * 3
+    mask = torch.zeros(3, SIDE, SIDE, dtype=torch.bool)
+    mask[:, :48, :40] = True
+    context = LossContext(mask=mask)
+    first = loss(density, points, context=context)
+    other = density.clone()
+    other[..., 6:, :] += 5
+    other[..., :, 5:] += 5
+    other.requires_grad_()
+    second = loss(other, points, context=context)
+    assert second.total.item() == pytest.approx(first.total.item(), rel=1e-5)
+    (gradient,) = torch.autograd.grad(second.total, other)
+    assert not gradient[..., 6:, :].any() and not gradient[..., :, 5:].any() and gradient.any()
+
+
+def test_bad_input_is_named(loss: losses.CountingLoss) -> None:
+    density, points = scene()
+    loss(density, points)
+    with pytest.raises(ConfigError, match="stride is 4, the loss was made for 8"):
+        loss(DensityOutput(density, 4), points)
+    with pytest.raises(ConfigError, match=r"must be \[B, C, h, w\]"):
+        loss(density[0], points)
+    with pytest.raises(ConfigError, match="3 maps but points of 2 images"):
+        loss(density, points[:2])
+    with pytest.raises(ConfigError, match="3 maps but points of 2 images"):
+        loss(density, PointBatch.from_list(points[:2]))
+    for value in (math.nan, math.inf):
+        with pytest.raises(DataError, match="image 2 of the batch"):
+            loss(density, [*points[:2], torch.tensor([[value, 1.0]])])
+    for shape in ((4, 3), (2,), (1, 2, 2)):
+        with pytest.raises(DataError, match=r"image 1 of the batch must be \[n, 2\]"):
+            loss(density, [points[0], torch.zeros(shape), points[2]])
+    proposals = PointProposals(torch.zeros(3, 4, 2), torch.zeros(3, 4, 2), torch.zeros(4, 2))
+    with pytest.raises(ConfigError, match="point network"):
+        loss(proposals, points)
+    with pytest.raises(ConfigError, match="does not fit"):
+        loss(density, points, context=LossContext(mask=torch.ones(3, 32, 64, dtype=torch.bool)))
+
+
+# --- the registry -----------------------------------------------------------------------------------------------------
+
+
+def test_registry_names_the_nearest() -> None:
+    with pytest.raises(ConfigError, match="did you mean 'hd-papm'"):
+        losses.create("hd-pamp")
+    with pytest.raises(ConfigError, match="option of loss 'hd-papm' 'sigme'; did you mean 'sigma'"):
+        losses.create("hd-papm", sigme=2.0)
+    assert losses.options("gaussian-16")["sigma"] == 16.0
+    assert "stride" not in losses.options("hd-papm")
+    with pytest.raises(ConfigError, match="whole number ≥ 1"):
+        losses.create("hd-papm", stride=0)
+
+
+@pytest.mark.parametrize("value", ["wide", math.nan, math.inf, True, None, [4.0]])
+def test_options_of_the_wrong_kind(value: object) -> None:
+    with pytest.raises(ConfigError, match="sigma of loss 'hd-papm' is a finite number"):
+        losses.create("hd-papm", sigma=value)
+
+
+@pytest.mark.parametrize(("option", "value"), [("sigma", 0), ("sigma", -4.0), ("shape", 0.0), ("scale", -1)])
+def test_options_out_of_range_are_refused_before_training(option: str, value: float) -> None:
+    with pytest.raises(ConfigError, match=f"{option} of a density loss must be positive"):
+        losses.create("hd-papm", **{option: value})
+
+
+def test_adding_a_loss_is_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    from papm.losses import base
+
+    monkeypatch.setattr(base, "_FACTORIES", dict(base._FACTORIES))
+    register("mine", lambda stride=8, *, sigma=3.0: DensityLoss(stride, sigma=sigma))
+    assert "mine" in losses.names() and losses.options("mine") == {"sigma": 3.0}
+    assert losses.create("mine", stride=4, sigma=2.0).stride == 4
+
+
+# --- regression of a map ----------------------------------------------------------------------------------------------
+
+DENSITY_LOSSES = ("gaussian", "gaussian-16", "gaussian-adaptive", "hd-papm")
+
+
+@pytest.mark.parametrize("stride", [2, 8])
+@pytest.mark.parametrize("scale", [1.0, 10.0])
+@pytest.mark.parametrize(
+    ("name", "kernel", "sigma"),
+    [("gaussian", "gaussian", 4.0), ("gaussian-16", "gaussian", 16.0), ("hd-papm", "ggd", 4.0), ("gaussian-adaptive", "adaptive", 4.0)],
+)  # fmt: skip
+def test_equals_the_formula(name: str, kernel: str, sigma: float, scale: float, stride: int) -> None:
+    """1/2B Σ_b Σ_cells (scale·A_est - scale·A_gt)²."""
+    _, points = scene()
+    density = torch.rand(3, 1, SIDE // stride, SIDE // stride, dtype=torch.float64)
+    target = torch.stack([density_map(p, (SIDE, SIDE), kernel, sigma, 8.0, stride) for p in points])[:, None]
+    expected = ((scale * density - scale * target.double()) ** 2).sum() / (2 * 3)
+    out = losses.create(name, stride=stride, scale=scale)(density, points)
+    assert out.total.item() == pytest.approx(float(expected), rel=1e-6)
+
+
+@pytest.mark.parametrize("name", DENSITY_LOSSES)
+def test_gradient(name: str) -> None:
+    density, points = scene(dtype=torch.float64)
+    loss = losses.create(name, stride=STRIDE)
+    assert torch.autograd.gradcheck(lambda d: loss(d, points).total, (density.requires_grad_(),))
+
+
+@pytest.mark.parametrize("name", DENSITY_LOSSES)
+def test_the_target_itself_costs_nothing_and_sums_to_the_count(name: str) -> None:
+    density, points = scene()
+    loss = losses.create(name, stride=STRIDE)
+    target = loss.target(density, PointBatch.from_list(points), None)
+    assert target.sum((1, 2, 3)).tolist() == pytest.approx([7, 0, 12], rel=1e-4)
+    assert float(loss(target, points).total) == pytest.approx(0, abs=1e-10)
+
+
+def test_several_maps_and_unknown_kernels_are_refused() -> None:
+    with pytest.raises(ConfigError, match="one map an image, the network gives 2"):
+        losses.create("hd-papm")(torch.zeros(1, 2, 4, 4), [torch.zeros(0, 2)])
+    with pytest.raises(ConfigError, match="unknown kernel"):
+        DensityLoss(8, kernel="disc")  # type: ignore[arg-type]
+
+
+def whole_image(name: str, sigma: float | None = None, shape: float | None = None) -> tuple[losses.CountingLoss, LossContext, Tensor, list[Tensor]]:  # fmt: skip
+    """Two windows of one image, one of them beyond its corner, with the context a training loop gives."""
+    given = {k: v for k, v in (("sigma", sigma), ("shape", shape)) if v is not None}
+    loss = losses.create(name, stride=STRIDE, **given)
+    generator = torch.Generator().manual_seed(3)
+    points = torch.rand(80, 2, generator=generator) * torch.tensor([160.0, 120.0])
+    offsets = torch.tensor([[48.0, 32.0], [112.0, 80.0]])
+    inner, outer = [], []
+    for corner in offsets:
+        xy = points - corner
+        inner.append(xy[((xy >= 0) & (xy < SIDE)).all(1)])
+        outer.append(xy[((xy >= -loss.halo) & (xy < SIDE + loss.halo)).all(1)])
+    context = LossContext(offsets=offsets, sizes=torch.tensor([[120.0, 160.0]] * 2), halo=PointBatch.from_list(outer))
+    return loss, context, points, inner
+
+
+@pytest.mark.parametrize(
+    ("name", "sigma", "shape", "tolerance"),
+    [("hd-papm", 4.0, 8.0, 1e-5), ("hd-papm", 2.0, 16.0, 1e-5), ("hd-papm", 4.0, 4.0, 1e-5), ("hd-papm", 2.0, 1.0, 0.02), ("gaussian", 4.0, None, 0.01)],
+)  # fmt: skip
+def test_with_its_surroundings_the_target_is_the_window_of_the_whole(
+    name: str, sigma: float, shape: float | None, tolerance: float
+) -> None:
+    """What the halo leaves out is nothing for a flat kernel, and the tail beyond 3σ for a Gaussian."""
+    loss, context, points, inner = whole_image(name, sigma, shape)
+    whole = torch.zeros(200, 200)
+    whole[:120, :160] = density_map(points, (120, 160), "ggd", sigma, shape or 2.0)
+    expected = torch.stack([whole[y : y + SIDE, x : x + SIDE] for x, y in ((48, 32), (112, 80))])
+    expected = expected.reshape(2, 1, 8, STRIDE, 8, STRIDE).sum((3, 5))
+    density = torch.zeros(2, 1, 8, 8)
+    target = loss.target(density, PointBatch.from_list(inner), context)
+    assert (target - expected).abs().sum() <= tolerance * expected.sum()
+    out = loss(density, inner, context=context)
+    assert out.total.item() == pytest.approx(float(expected.square().sum() / 4), rel=2 * tolerance)
+    without = loss.target(density, PointBatch.from_list(inner), None)
+    assert (without - expected).abs().sum() > 5 * tolerance * expected.sum()
+
+
+def test_adaptive_takes_the_spacing_measured_in_the_whole_image() -> None:
+    loss, context, points, inner = whole_image("gaussian-adaptive")
+    spacing = torch.full((2, 3), 20.0)
+    few = PointBatch(torch.tensor([[[20.0, 20.0], [40.0, 9.0], [33.0, 50.0]]] * 2), torch.ones(2, 3, dtype=torch.bool), spacing)
+    target = loss.target(torch.zeros(2, 1, 8, 8), few, None)
+    expected = density_map(few.xy[0], (SIDE, SIDE), "gaussian", 6.0, stride=8)
+    assert torch.allclose(target[0, 0], expected, atol=1e-6)
+
+
+def test_context_without_a_halo_is_the_crop_alone() -> None:
+    loss, context, _, inner = whole_image("hd-papm")
+    density = torch.rand(2, 1, 8, 8)
+    plain = loss(density, inner).total
+    assert loss(density, inner, context=dataclasses.replace(context, halo=None)).total == plain
+    assert loss(density, inner, context=LossContext()).total == plain
+
+
+# --- the mask of cells ------------------------------------------------------------------------------------------------
+
+
+def test_a_cell_counts_when_one_of_its_pixels_does() -> None:
+    mask = torch.zeros(2, 13, 20, dtype=torch.bool)
+    mask[0, 12, 19] = True
+    mask[1, 7, 8] = True
+    cells = cell_mask(LossContext(mask=mask), torch.zeros(2, 1, 2, 3), 8)
+    assert cells is not None
+    assert cells[:, 0].nonzero().tolist() == [[0, 1, 2], [1, 0, 1]]
+    assert cell_mask(LossContext(), torch.zeros(2, 1, 2, 3), 8) is None and cell_mask(None, torch.zeros(1, 1, 1, 1), 8) is None

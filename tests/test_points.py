@@ -1,0 +1,173 @@
+"""Moving points: what stays inside, what displacement does to counts and distances."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from scipy import stats
+
+from papm import points as P
+from papm.errors import ConfigError
+from papm.structures import PointBatch
+
+coordinates = st.lists(
+    st.tuples(st.floats(-5, 40, width=32), st.floats(-5, 40, width=32)), min_size=0, max_size=12
+).map(lambda v: torch.tensor(v, dtype=torch.float32).reshape(-1, 2))
+
+
+def test_inside_is_half_open() -> None:
+    xy = torch.tensor([[0.0, 0.0], [31.999, 23.999], [32.0, 5.0], [5.0, 24.0], [-1e-6, 5.0], [math.nan, 5.0]])
+    assert P.inside(xy, (24, 32)).tolist() == [True, True, False, False, False, False]
+
+
+@given(coordinates)
+def test_flipping_twice_and_scaling_back(xy: torch.Tensor) -> None:
+    assert torch.allclose(P.flip(P.flip(xy, 37), 37), xy, atol=1e-5)
+    assert torch.allclose(P.scale(P.scale(xy, 4.0), 0.25), xy)
+
+
+def test_flip_takes_pixel_centres_to_pixel_centres() -> None:
+    xy = torch.tensor([[0.5, 1.0], [6.5, 2.0]])
+    assert P.flip(xy, 7)[:, 0].tolist() == [6.5, 0.5]
+
+
+@given(coordinates)
+def test_crops_that_tile_an_image_share_out_its_points(xy: torch.Tensor) -> None:
+    kept = []
+    for y in range(0, 32, 8):
+        for x in range(0, 32, 16):
+            moved, index = P.crop(xy, (x, y), (8, 16))
+            assert torch.allclose(moved + torch.tensor([float(x), float(y)]), xy[index])
+            kept += index.tolist()
+    assert sorted(kept) == P.inside(xy, (32, 32)).nonzero()[:, 0].tolist()
+
+
+def test_spacing_against_all_pairs() -> None:
+    xy = 50 * torch.rand(30, 2, generator=torch.Generator().manual_seed(0))
+    distance = torch.cdist(xy.double(), xy.double())
+    nearest = distance.sort(1).values[:, 1:4].mean(1)
+    assert torch.allclose(P.spacing(xy), nearest.float(), rtol=1e-5)
+
+
+@pytest.mark.parametrize(("n", "k"), [(2, 1), (3, 2), (4, 3), (5, 3)])
+def test_spacing_with_fewer_neighbours_than_asked(n: int, k: int) -> None:
+    xy = torch.stack([torch.arange(n).float() ** 2, torch.zeros(n)], -1)
+    expected = [np.mean(sorted(abs(i * i - j * j) for j in range(n) if j != i)[:k]) for i in range(n)]
+    assert P.spacing(xy).tolist() == pytest.approx(expected)
+
+
+def test_spacing_of_few_and_of_duplicates() -> None:
+    assert P.spacing(torch.zeros(0, 2)).shape == (0,)
+    assert P.spacing(torch.zeros(1, 2), alone=7.0).tolist() == [7.0]
+    assert P.spacing(torch.tensor([[1.0, 1.0], [1.0, 1.0], [4.0, 5.0]]), neighbours=1).tolist() == [0, 0, 5]
+
+
+SIZE = (200, 300)
+MIDDLE = torch.tensor([[150.0, 100.0]]).repeat(4000, 1)
+
+
+def moved_by(kind: P.DisplacementKind, **options: object) -> np.ndarray:
+    found, keep = P.displace(MIDDLE, SIZE, 10.0, kind, np.random.default_rng(1), **options)  # type: ignore[arg-type]
+    assert len(keep) == len(MIDDLE)
+    return (found - MIDDLE).double().norm(dim=1).numpy()
+
+
+def test_laws_of_displacement() -> None:
+    assert moved_by("ring") == pytest.approx(10.0, abs=1e-4)
+    assert stats.kstest((moved_by("disc") / 10) ** 2, "uniform").pvalue > 1e-3
+    assert stats.kstest(moved_by("gaussian") ** 2 / 200, "expon").pvalue > 1e-3
+    assert stats.kstest((moved_by("ggd", shape=4.0) ** 2 / 200) ** 2, stats.gamma(0.5).cdf).pvalue > 1e-3
+
+
+def test_displacement_in_units_of_each_object() -> None:
+    extents = torch.linspace(1, 5, len(MIDDLE))
+    found, _ = P.displace(MIDDLE, SIZE, 2.0, "ring", np.random.default_rng(0), extents=extents)
+    assert torch.allclose((found - MIDDLE).norm(dim=1), 2 * extents, atol=1e-4)
+
+
+@given(
+    xy=st.lists(st.tuples(st.floats(0, 31.99), st.floats(0, 15.99)), min_size=1, max_size=8),
+    kind=st.sampled_from(["ring", "disc", "gaussian", "ggd"]),
+    edge=st.sampled_from(["redraw", "clip", "drop", "free"]),
+    amount=st.floats(0, 30),
+)
+def test_edge_rules(xy: list[tuple[float, float]], kind: P.DisplacementKind, edge: P.EdgeRule, amount: float) -> None:
+    start = torch.tensor(xy, dtype=torch.float32)
+    found, keep = P.displace(start, (16, 32), amount, kind, np.random.default_rng(5), edge=edge)
+    assert found.dtype == torch.float32 and len(found) == len(keep) and keep.tolist() == sorted(set(keep.tolist()))
+    if edge != "free":
+        assert P.inside(found, (16, 32)).all()
+    if edge in ("clip", "free") or amount == 0:
+        assert len(found) == len(start)
+    if kind == "ring" and edge in ("redraw", "drop", "free"):
+        assert torch.allclose((found - start[keep]).norm(dim=1), torch.tensor(amount).float(), atol=1e-3)
+
+
+def test_redraw_keeps_the_count_where_it_can() -> None:
+    corners = torch.tensor([[0.0, 0.0], [299.9, 0.0], [0.0, 199.9], [299.9, 199.9]]).repeat(50, 1)
+    found, keep = P.displace(corners, SIZE, 12.0, "ring", np.random.default_rng(3))
+    assert len(found) == 200 and P.inside(found, SIZE).all() and keep.tolist() == list(range(200))
+
+
+def test_points_that_start_far_outside_are_dropped_not_planted_on_the_border() -> None:
+    xy = torch.tensor([[900.0, 50.0], [20.0, 20.0]])
+    for edge in ("redraw", "drop"):
+        found, keep = P.displace(xy, SIZE, 3.0, "disc", np.random.default_rng(3), edge=edge)
+        assert keep.tolist() == [1] and len(found) == 1
+
+
+def test_displacement_is_seeded_and_takes_no_points() -> None:
+    first, second = (P.displace(MIDDLE[:9], SIZE, 5.0, "disc", np.random.default_rng(2))[0] for _ in range(2))
+    assert torch.equal(first, second)
+    found, keep = P.displace(torch.zeros(0, 2), SIZE, 5.0, "ggd", np.random.default_rng(2))
+    assert found.shape == (0, 2) and len(keep) == 0
+
+
+def test_displacement_refuses_what_it_does_not_know() -> None:
+    rng = np.random.default_rng(0)
+    with pytest.raises(ConfigError, match="did you mean 'ring'"):
+        P.displace(MIDDLE, SIZE, 1.0, "rings", rng)  # type: ignore[arg-type]
+    with pytest.raises(ConfigError, match="edge rule"):
+        P.displace(MIDDLE, SIZE, 1.0, "ring", rng, edge="wrap")  # type: ignore[arg-type]
+    for amount in (-1.0, math.nan, math.inf):
+        with pytest.raises(ConfigError, match="finite number of pixels"):
+            P.displace(MIDDLE, SIZE, amount, "ring", rng)
+
+
+# --- padded batches ---------------------------------------------------------------------------------------------------
+
+
+@given(st.lists(coordinates, max_size=5), st.integers(0, 20))
+def test_a_batch_gives_back_its_points(points: list[torch.Tensor], length: int) -> None:
+    batch = PointBatch.from_list(points, length=length)
+    assert len(batch) == len(points)
+    assert batch.xy.shape[1] >= length
+    assert batch.counts.tolist() == [len(p) for p in points]
+    assert (batch.xy[~batch.valid] == 0).all()
+    for back, p in zip(batch.to_list(), points):
+        assert torch.equal(back, p)
+
+
+def test_batch_of_extents_labels_integers_and_doubles() -> None:
+    batch = PointBatch.from_list(
+        [torch.tensor([[1, 2], [3, 4]]), torch.zeros(0, 2)],
+        extents=[torch.tensor([5.0, 6.0]), torch.zeros(0)],
+        labels=[torch.tensor([1, 0]), torch.zeros(0, dtype=torch.int64)],
+    )
+    assert batch.xy.dtype == torch.float32 and batch.extents is not None and batch.labels is not None
+    assert batch.extents[0].tolist() == [5, 6] and batch.labels.tolist() == [[1, 0], [0, 0]]
+    assert PointBatch.from_list([torch.zeros(1, 2, dtype=torch.float64)]).xy.dtype == torch.float64
+    moved = batch.to("cpu")
+    assert moved.extents is not None and torch.equal(moved.extents, batch.extents)
+
+
+def test_as_batch_takes_both_forms() -> None:
+    points = [torch.rand(3, 2), torch.rand(0, 2)]
+    batch = P.as_batch(points, torch.device("cpu"))
+    assert P.as_batch(batch, torch.device("cpu")) is batch
+    assert batch.counts.tolist() == [3, 0]
