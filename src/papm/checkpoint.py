@@ -47,6 +47,7 @@ class ModelSpec:
 
     @staticmethod
     def from_mapping(values: Mapping[str, Any]) -> ModelSpec:
+        """What `to_mapping` stored."""
         return ModelSpec(
             str(values["backbone"]),
             dict(values.get("options", {})),

@@ -42,6 +42,7 @@ class Domain:
     upper: Tensor
 
     def axis(self, k: int) -> tuple[Tensor, Tensor]:
+        """First and last edge along x (0) or y (1), [B, 1] each."""
         return self.lower[:, None, k], self.upper[:, None, k]
 
 
@@ -154,7 +155,7 @@ def _profile(
         lower, upper = ((edge - centre) / width for edge in domain)
         mass = (torch.special.ndtr(upper) - torch.special.ndtr(lower)) * width * math.sqrt(2 * math.pi)
         return values / mass.clamp(min=1e-6)[..., None]
-    radius = math.floor(ggd.support_radius(sigma, 2.0, TOLERANCE) + 0.5)
+    radius = max(1, math.floor(ggd.support_radius(sigma, 2.0, TOLERANCE) + 0.5))
     near = centre.floor()[..., None] + torch.arange(-radius, radius + 1, device=centre.device) + 0.5
     kept = (near >= domain[0][..., None]) & (near < domain[1][..., None])
     mass = (torch.exp(-(near - centre[..., None]).square() / (2 * width * width)) * kept).sum(-1, keepdim=True)

@@ -190,8 +190,13 @@ DENSITY_LOSSES = ("gaussian", "gaussian-16", "gaussian-adaptive", "hd-papm")
 @pytest.mark.parametrize("scale", [1.0, 10.0])
 @pytest.mark.parametrize(
     ("name", "kernel", "sigma"),
-    [("gaussian", "gaussian", 4.0), ("gaussian-16", "gaussian", 16.0), ("hd-papm", "ggd", 4.0), ("gaussian-adaptive", "adaptive", 4.0)],
-)  # fmt: skip
+    [
+        ("gaussian", "gaussian", 4.0),
+        ("gaussian-16", "gaussian", 16.0),
+        ("hd-papm", "ggd", 4.0),
+        ("gaussian-adaptive", "adaptive", 4.0),
+    ],
+)
 def test_equals_the_formula(name: str, kernel: str, sigma: float, scale: float, stride: int) -> None:
     """1/2B Σ_b Σ_cells (scale·A_est - scale·A_gt)²."""
     _, points = scene()
@@ -225,7 +230,9 @@ def test_several_maps_and_unknown_kernels_are_refused() -> None:
         DensityLoss(8, kernel="disc")  # type: ignore[arg-type]
 
 
-def whole_image(name: str, sigma: float | None = None, shape: float | None = None) -> tuple[losses.CountingLoss, LossContext, Tensor, list[Tensor]]:  # fmt: skip
+def whole_image(
+    name: str, sigma: float | None = None, shape: float | None = None
+) -> tuple[losses.CountingLoss, LossContext, Tensor, list[Tensor]]:
     """Two windows of one image, one of them beyond its corner, with the context a training loop gives."""
     given = {k: v for k, v in (("sigma", sigma), ("shape", shape)) if v is not None}
     loss = losses.create(name, stride=STRIDE, **given)
@@ -243,8 +250,14 @@ def whole_image(name: str, sigma: float | None = None, shape: float | None = Non
 
 @pytest.mark.parametrize(
     ("name", "sigma", "shape", "tolerance"),
-    [("hd-papm", 4.0, 8.0, 1e-5), ("hd-papm", 2.0, 16.0, 1e-5), ("hd-papm", 4.0, 4.0, 1e-5), ("hd-papm", 2.0, 1.0, 0.02), ("gaussian", 4.0, None, 0.01)],
-)  # fmt: skip
+    [
+        ("hd-papm", 4.0, 8.0, 1e-5),
+        ("hd-papm", 2.0, 16.0, 1e-5),
+        ("hd-papm", 4.0, 4.0, 1e-5),
+        ("hd-papm", 2.0, 1.0, 0.02),
+        ("gaussian", 4.0, None, 0.01),
+    ],
+)
 def test_with_its_surroundings_the_target_is_the_window_of_the_whole(
     name: str, sigma: float, shape: float | None, tolerance: float
 ) -> None:
@@ -264,9 +277,11 @@ def test_with_its_surroundings_the_target_is_the_window_of_the_whole(
 
 
 def test_adaptive_takes_the_spacing_measured_in_the_whole_image() -> None:
-    loss, context, points, inner = whole_image("gaussian-adaptive")
+    loss = losses.create("gaussian-adaptive", stride=STRIDE)
     spacing = torch.full((2, 3), 20.0)
-    few = PointBatch(torch.tensor([[[20.0, 20.0], [40.0, 9.0], [33.0, 50.0]]] * 2), torch.ones(2, 3, dtype=torch.bool), spacing)
+    few = PointBatch(
+        torch.tensor([[[20.0, 20.0], [40.0, 9.0], [33.0, 50.0]]] * 2), torch.ones(2, 3, dtype=torch.bool), spacing
+    )
     target = loss.target(torch.zeros(2, 1, 8, 8), few, None)
     expected = density_map(few.xy[0], (SIDE, SIDE), "gaussian", 6.0, stride=8)
     assert torch.allclose(target[0, 0], expected, atol=1e-6)
@@ -290,4 +305,35 @@ def test_a_cell_counts_when_one_of_its_pixels_does() -> None:
     cells = cell_mask(LossContext(mask=mask), torch.zeros(2, 1, 2, 3), 8)
     assert cells is not None
     assert cells[:, 0].nonzero().tolist() == [[0, 1, 2], [1, 0, 1]]
-    assert cell_mask(LossContext(), torch.zeros(2, 1, 2, 3), 8) is None and cell_mask(None, torch.zeros(1, 1, 1, 1), 8) is None
+    assert (
+        cell_mask(LossContext(), torch.zeros(2, 1, 2, 3), 8) is None
+        and cell_mask(None, torch.zeros(1, 1, 1, 1), 8) is None
+    )
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
+@pytest.mark.parametrize("name", DENSITY_LOSSES)
+@pytest.mark.parametrize("region", [0, 16])
+def test_on_a_gpu_the_same_without_waiting_for_it(name: str, region: int) -> None:
+    """With points, halo and mask already there, forward and backward contain no host sync."""
+    generator = torch.Generator().manual_seed(3)
+    points = torch.rand(2, 30, 2, generator=generator) * SIDE
+    batch = PointBatch(points, torch.rand(2, 30, generator=generator) < 0.8, torch.full((2, 30), 12.0))
+    context = LossContext(torch.rand(2, SIDE, SIDE) < 0.9, torch.zeros(2, 2), torch.full((2, 2), float(SIDE)), batch)
+    density = torch.rand(2, 1, 8, 8, generator=generator)
+    loss = losses.create(name, stride=STRIDE)
+    if region:
+        loss = losses.regions.RegionLoss(loss, region)
+    expected = loss(density, batch, context=context).total.item()
+    there = density.cuda().requires_grad_()
+    given = {f.name: getattr(context, f.name) for f in dataclasses.fields(context)}
+    moved = LossContext(**{k: None if v is None else v.to("cuda") for k, v in given.items()})
+    on_device = batch.to("cuda")
+    torch.cuda.synchronize()
+    torch.cuda.set_sync_debug_mode("error")
+    try:
+        out = loss(there, on_device, context=moved)
+        out.total.backward()
+    finally:
+        torch.cuda.set_sync_debug_mode("default")
+    assert out.total.item() == pytest.approx(expected, rel=1e-4)

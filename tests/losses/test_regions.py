@@ -30,7 +30,9 @@ def test_split_map_is_row_by_row_and_pads_with_zeros() -> None:
 
 @given(
     st.lists(
-        st.lists(st.tuples(st.floats(0, 63.75, width=32), st.floats(0, 31.75, width=32)), max_size=9), min_size=1, max_size=3
+        st.lists(st.tuples(st.floats(0, 63.75, width=32), st.floats(0, 31.75, width=32)), max_size=9),
+        min_size=1,
+        max_size=3,
     )
 )
 def test_every_point_lands_in_the_block_it_lies_in(points: list[list[tuple[float, float]]]) -> None:
@@ -174,7 +176,9 @@ def test_the_mask_follows_its_blocks() -> None:
     inner = losses.create("hd-papm", stride=STRIDE)
     context = LossContext(mask, torch.zeros(3, 2), torch.full((3, 2), 64.0), PointBatch.from_list(points))
     whole = inner(density, points, context=context)
-    assert float(RegionLoss(inner, 32)(density, points, context=context).total) == pytest.approx(whole.total.item(), rel=1e-5)
+    assert float(RegionLoss(inner, 32)(density, points, context=context).total) == pytest.approx(
+        whole.total.item(), rel=1e-5
+    )
 
 
 def test_blocks_must_fit_the_stride() -> None:

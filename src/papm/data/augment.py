@@ -43,9 +43,11 @@ class Plan:
     counts: Tensor  # [B, 2] float: points inside the crop, points in all
 
     def to(self, device: torch.device) -> Plan:
+        """The same plan on another device."""
         return Plan(self.rows.to(device, non_blocking=True), self.counts.to(device, non_blocking=True))
 
     def pin_memory(self) -> Plan:
+        """The same plan in memory that a GPU copies from without waiting."""
         return Plan(self.rows.pin_memory(), self.counts.pin_memory())
 
 
@@ -141,8 +143,9 @@ def _crop_points(
         p[:, 0] = augment.crop - p[:, 0]
         x = width - augment.crop - x
     # The scaled size is rounded, and a flip takes x = 0 to the far edge, which no longer counts as inside.
-    edge = np.array([width - x, height - y], dtype=p.dtype)
-    p[:, :2] = np.minimum(p[:, :2], np.nextafter(edge, edge.dtype.type(-np.inf)))
+    corner = np.array([x, y], dtype=p.dtype)
+    edge = np.nextafter(np.array([width, height], dtype=p.dtype) - corner, p.dtype.type(-np.inf))
+    p[:, :2] = np.clip(p[:, :2], -corner, edge)
     low, high = augment.margin, augment.crop - augment.margin
     xy = p[:, :2]
     near = ((xy >= low) & (xy < high)).all(1)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import json
 import os
@@ -123,7 +124,8 @@ def _mapped(
             f"{folder}: cannot hold the decoded images, {3 * total / 1e9:.2f} GB ({error.strerror or error})"
         ) from None
     finally:
-        draft.unlink(missing_ok=True)
+        with contextlib.suppress(OSError):
+            draft.unlink(missing_ok=True)
     return pixels
 
 

@@ -1,7 +1,7 @@
 """The GPU fast path: all iterations of all images in one launch of a CUDA kernel, compiled at first use by NVRTC.
 
-NVRTC comes with torch's CUDA build; no CUDA toolkit is needed. Where it is missing, or the kernel cannot be built,
-`available()` is False and another path is used. On Hopper and later, CLUSTER blocks share the work of an image.
+NVRTC comes with torch's CUDA build, and torch compiles the kernel where it finds the CUDA headers. Where it cannot,
+`available()` is False and the Triton path is used. On Hopper and later, CLUSTER blocks share the work of an image.
 """
 
 from __future__ import annotations
@@ -23,8 +23,7 @@ log = logging.getLogger(__name__)
 THREADS = 1024
 LANES = 8  # threads to a cell
 CLUSTER = 8  # blocks to an image, where the device has clusters; 8 is the most that every such device allows
-SHARED_LIMIT = 200 * 1024  # bytes; Hopper offers 227 KB to a block
-PLAIN_SHARED = 48 * 1024  # what a kernel gets without asking
+PLAIN_SHARED = 48 * 1024  # bytes of shared memory a kernel gets without asking
 
 
 def source(half: tuple[int, ...], floor: float, lanes: int = LANES, cluster: int = 1) -> str:
@@ -77,6 +76,15 @@ def shared_bytes(window: Window, size: tuple[int, int], n: int) -> int:
     return 4 * (n + (size[0] + 2 * r) * (size[1] + 2 * r))
 
 
+@functools.lru_cache(maxsize=8)
+def shared_limit(device: torch.device) -> int:
+    """Bytes of shared memory a block may have here: more than the plain 48 KB has to be asked for."""
+    if not hasattr(torch.cuda._utils._CudaKernel, "set_shared_memory_config"):
+        return PLAIN_SHARED - 1
+    offered = getattr(torch.cuda.get_device_properties(device), "shared_memory_per_block_optin", PLAIN_SHARED)
+    return int(offered) - 2048  # a little is the system's
+
+
 def launch(
     problem: WindowProblem, a: Tensor, b: Tensor, u: Tensor, floor: float, iterations: int, lanes: int, cluster: int
 ) -> tuple[Tensor, Tensor, Tensor]:
@@ -125,7 +133,7 @@ def solve(
             "the cuda transport solver takes float32 on CUDA and a cost without a visible cap; use 'auto'"
         )
     images, n = a.shape
-    if shared_bytes(problem.window, problem.size, graphs.round_up(n)) > SHARED_LIMIT:
+    if shared_bytes(problem.window, problem.size, graphs.round_up(n)) > shared_limit(a.device):
         h, w = problem.size
         raise ConfigError(f"{h}×{w} cells with {n} points are too many for the cuda transport solver; use 'auto'")
     if n == 0 or images == 0:

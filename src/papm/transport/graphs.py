@@ -20,7 +20,8 @@ from papm.transport.windows import WindowProblem
 
 MAX_GRAPHS = 16
 Function = Callable[..., tuple[Tensor, ...]]
-_cache: OrderedDict[Hashable, tuple[torch.cuda.CUDAGraph, list[Tensor], tuple[Tensor, ...]]] = OrderedDict()
+Recorded = tuple[torch.cuda.CUDAGraph, list[Tensor], tuple[Tensor, ...]]
+_cache: OrderedDict[Hashable, Recorded] = OrderedDict()
 
 
 @functools.lru_cache(maxsize=16)
@@ -37,17 +38,8 @@ def replay(key: Hashable, function: Function, *inputs: Tensor) -> tuple[Tensor, 
     if full in _cache:
         _cache.move_to_end(full)
     else:
-        static = [t.clone() for t in inputs]
-        stream = torch.cuda.Stream(inputs[0].device)  # type: ignore[no-untyped-call]
-        stream.wait_stream(torch.cuda.current_stream(inputs[0].device))
-        with torch.cuda.stream(stream):  # warm up aside: lazy set-up must not be recorded
-            for _ in range(2):
-                function(*static)
-        torch.cuda.current_stream(inputs[0].device).wait_stream(stream)
-        graph = torch.cuda.CUDAGraph()
-        with torch.cuda.graph(graph, pool=_pool(inputs[0].device)):
-            outputs = function(*static)
-        _cache[full] = (graph, static, outputs)
+        with torch.cuda.device(inputs[0].device):
+            _cache[full] = _record(function, inputs)
         while len(_cache) > MAX_GRAPHS:
             _cache.popitem(last=False)
     graph, static, outputs = _cache[full]
@@ -55,6 +47,21 @@ def replay(key: Hashable, function: Function, *inputs: Tensor) -> tuple[Tensor, 
         to.copy_(new)
     graph.replay()
     return tuple(t.clone() for t in outputs)
+
+
+def _record(function: Function, inputs: tuple[Tensor, ...]) -> Recorded:
+    """Run aside, then record on copies of the inputs that every replay fills anew."""
+    static = [t.clone() for t in inputs]
+    stream = torch.cuda.Stream()  # type: ignore[no-untyped-call]
+    stream.wait_stream(torch.cuda.current_stream())
+    with torch.cuda.stream(stream):  # lazy set-up must not be recorded
+        for _ in range(2):
+            function(*static)
+    torch.cuda.current_stream().wait_stream(stream)
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph, pool=_pool(inputs[0].device)):
+        outputs = function(*static)
+    return graph, static, outputs
 
 
 def round_up(n: int) -> int:

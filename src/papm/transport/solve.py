@@ -195,8 +195,8 @@ def choose(window: Window | None, size: tuple[int, int], cost: Cost, reg: float,
         return "separable" if cost.quadratic is not None else "reference"
     no_far = not far_value(cost, reg, window.smallest)
     if like.is_cuda and like.dtype == torch.float32 and no_far:
-        fits = cuda.shared_bytes(window, size, graphs.round_up(like.shape[1])) <= cuda.SHARED_LIMIT
-        if fits and cuda.available(like.device):
+        shared = cuda.shared_bytes(window, size, graphs.round_up(like.shape[1]))
+        if cuda.available(like.device) and shared <= cuda.shared_limit(like.device):
             return "cuda"
         if triton_kernels.available():
             return "triton"

@@ -1,0 +1,109 @@
+"""Which images are trained on: never those that give the figure."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from papm.data.base import Dataset
+from papm.data.splits import Splits, choose, hold_out
+from papm.errors import DataError
+from papm.structures import Sample
+
+
+def dataset(split: str, n: int, points: int = 1) -> Dataset:
+    samples = [
+        Sample(f"{split}{k}", lambda: torch.zeros(3, 8, 8, dtype=torch.uint8), torch.ones(points, 2), (8, 8))
+        for k in range(n)
+    ]
+    return Dataset(samples, "made", split)
+
+
+def names(data: Dataset | None) -> list[str]:
+    return [] if data is None else [s.name for s in data]
+
+
+@given(n=st.integers(2, 60), fraction=st.floats(0.01, 0.99), seed=st.integers(0, 9))
+def test_hold_out_cuts_in_two(n: int, fraction: float, seed: int) -> None:
+    whole = dataset("all", n)
+    rest, held = hold_out(whole, fraction, seed)
+    assert sorted(names(rest) + names(held)) == sorted(names(whole))
+    assert len(rest) >= 1 and len(held) == min(max(1, round(fraction * n)), n - 1)
+    again = hold_out(whole, fraction, seed)
+    assert names(again[0]) == names(rest) and names(again[1]) == names(held)
+    assert (rest.split, held.split) == ("train", "val")
+
+
+def test_seeds_cut_differently_and_keep_the_order() -> None:
+    whole = dataset("all", 40)
+    cuts = {tuple(names(hold_out(whole, 0.25, seed)[1])) for seed in range(5)}
+    assert len(cuts) == 5
+    for cut in cuts:
+        assert [names(whole).index(n) for n in cut] == sorted(names(whole).index(n) for n in cut)
+
+
+@pytest.mark.parametrize("n", [0, 1])
+def test_nothing_can_be_held_out_of_one_image(n: int) -> None:
+    with pytest.raises(DataError, match="at least two"):
+        hold_out(dataset("all", n), 0.5, 0)
+
+
+def disjoint(splits: Splits) -> bool:
+    train, test = set(names(splits.train)), set(names(splits.test))
+    return not train & test and not train & set(names(splits.monitor))
+
+
+def test_select_val_holds_out_of_the_training_images() -> None:
+    made = choose({"train": dataset("train", 20), "test": dataset("test", 5)}, "val", 0.1, 0)
+    assert len(made.train) == 18 and len(names(made.monitor)) == 2 and len(names(made.test)) == 5
+    assert set(names(made.monitor)) < {f"train{k}" for k in range(20)} and disjoint(made)
+
+
+def test_a_given_val_split_is_used() -> None:
+    parts = {"train": dataset("train", 20), "val": dataset("val", 3), "test": dataset("test", 5)}
+    made = choose(parts, "val", 0.1, 0)
+    assert len(made.train) == 20 and names(made.monitor) == ["val0", "val1", "val2"] and len(names(made.test)) == 5
+
+
+@pytest.mark.parametrize("select", ["last", "test"])
+def test_last_and_test_train_on_everything_and_watch_the_test(select: str) -> None:
+    made = choose({"train": dataset("train", 20), "test": dataset("test", 5)}, select, 0.1, 0)
+    assert len(made.train) == 20 and made.monitor is made.test and len(names(made.test)) == 5
+
+
+def test_without_a_test_split() -> None:
+    only = {"train": dataset("train", 20)}
+    made = choose(only, "val", 0.1, 0)
+    assert made.test is None and len(names(made.monitor)) == 2
+    made = choose(only, "last", 0.1, 0)
+    assert made.test is None and made.monitor is None and len(made.train) == 20
+    with pytest.raises(DataError, match="select=test needs a test split"):
+        choose(only, "test", 0.1, 0)
+    with_val = {**only, "val": dataset("val", 3)}
+    assert names(choose(with_val, "last", 0.1, 0).test) == ["val0", "val1", "val2"]
+
+
+@pytest.mark.parametrize("select", ["val", "last", "test"])
+@pytest.mark.parametrize("parts", [("all",), ("all", "fold1", "fold2"), ("images",), ("all", "test"), ("all", "val")])
+def test_data_without_a_train_split_is_cut(select: str, parts: tuple[str, ...]) -> None:
+    whole = dataset("all", 20)
+    available = {p: whole.subset(range(20), p) for p in parts}  # they overlap, as folds do
+    made = choose(available, select, 0.1, 0)
+    assert disjoint(made) and len(names(made.test)) == 4
+    assert len(made.train) == (14 if select == "val" else 16)
+    assert made.test is not None and made.test.split == "test"
+
+
+@pytest.mark.parametrize("parts", [("test",), ("val",), ("val", "test")])
+def test_test_and_validation_images_are_never_trained_on(parts: tuple[str, ...]) -> None:
+    with pytest.raises(DataError, match=f"no images to train on, only: {', '.join(parts)}"):
+        choose({p: dataset(p, 10) for p in parts}, "val", 0.1, 0)
+
+
+def test_nothing_to_learn_from() -> None:
+    with pytest.raises(DataError, match="empty"):
+        choose({}, "val", 0.1, 0)
+    with pytest.raises(DataError, match="none of the 4 training images has a point"):
+        choose({"train": dataset("train", 4, points=0), "test": dataset("test", 2)}, "last", 0.1, 0)

@@ -1,0 +1,159 @@
+"""Counting in an image: the count is the sum of the map, from a file or from pixels, whatever the size."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+from torch import Tensor, nn
+
+import papm
+from papm import checkpoint, imagenet, models
+from papm.checkpoint import ModelSpec
+from papm.errors import CheckpointError, ConfigError, DataError
+from papm.predict.predictor import Counter, counts, infer, pick_device
+from papm.structures import DensityOutput, PointProposals
+
+
+def counter(stride: int = 4) -> Counter:
+    torch.manual_seed(0)
+    return Counter(models.create("tiny", stride=stride), ModelSpec("tiny", {"stride": stride}), "cpu")
+
+
+def picture(h: int = 45, w: int = 70) -> Tensor:
+    return torch.randint(0, 256, (3, h, w), dtype=torch.uint8, generator=torch.Generator().manual_seed(1))
+
+
+@pytest.mark.parametrize("size", [(45, 70), (64, 64), (1, 1), (3, 200)])
+@pytest.mark.parametrize("stride", [2, 8])
+def test_the_count_is_the_sum_of_the_map(size: tuple[int, int], stride: int) -> None:
+    found = counter(stride).predict(picture(*size))
+    assert found.density is not None and found.density.dtype == torch.float32 and not found.density.requires_grad
+    assert found.density.shape == (1, -(-size[0] // stride), -(-size[1] // stride))
+    assert (found.size, found.stride) == (size, stride)
+    assert found.count == pytest.approx(float(found.density.double().sum()), rel=1e-5)
+
+
+def test_it_is_the_network_on_the_normalised_image() -> None:
+    made = counter()
+    image = picture()
+    expected = made.network(imagenet.normalize(image)[None]).density[0]
+    found = made.predict(image).density
+    assert found is not None and torch.equal(found, expected)
+    assert not made.network.training
+
+
+def test_normalisation_is_imagenets() -> None:
+    image = picture(4, 5)
+    expected = (image.numpy().astype(np.float64) / 255 - np.array([0.485, 0.456, 0.406])[:, None, None]) / np.array(
+        [0.229, 0.224, 0.225]
+    )[:, None, None]
+    found = imagenet.normalize(image)
+    assert found.dtype == torch.float32
+    np.testing.assert_allclose(found.numpy(), expected, atol=1e-5)
+    assert torch.equal(imagenet.normalize(image[None].repeat(2, 1, 1, 1))[1], found)
+
+
+def test_a_file_is_its_pixels(tmp_path: Path) -> None:
+    image = picture()
+    path = tmp_path / "crowd.png"
+    Image.fromarray(image.permute(1, 2, 0).numpy()).save(path)
+    made = counter()
+    for given in (path, str(path)):
+        found = made.predict(given)
+        assert found.name == "crowd.png" and found.count == made.predict(image).count
+    assert made.predict(path, name="mine").name == "mine" and made.predict(image).name == ""
+
+
+def test_points_lie_in_the_image_and_may_be_left_out() -> None:
+    made = counter()
+    found = made.predict(picture())
+    assert found.points is not None and found.scores is not None
+    assert len(found.points) == len(found.scores) <= max(1, round(found.count))
+    assert (found.points >= 0).all() and (found.points[:, 0] < 70).all() and (found.points[:, 1] < 45).all()
+    without = made.predict(picture(), points=False)
+    assert without.points is None and without.count == found.count
+
+
+@pytest.mark.parametrize(
+    "image",
+    [
+        torch.zeros(3, 4, 5),
+        torch.zeros(1, 4, 5, dtype=torch.uint8),
+        torch.zeros(4, 5, dtype=torch.uint8),
+        torch.zeros(1, 3, 4, 5, dtype=torch.uint8),
+        torch.zeros(3, 0, 5, dtype=torch.uint8),
+    ],
+)
+def test_what_is_no_image_is_refused(image: Tensor) -> None:
+    with pytest.raises(DataError, match=r"an image is uint8 \[3, H, W\], not"):
+        counter().predict(image)
+
+
+def test_files_that_are_no_images(tmp_path: Path) -> None:
+    with pytest.raises(DataError, match="no such image file"):
+        counter().predict(tmp_path / "none.jpg")
+    (tmp_path / "a.jpg").write_text("x")
+    with pytest.raises(DataError, match=r"a\.jpg"):
+        counter().predict(tmp_path / "a.jpg")
+
+
+def test_load_takes_a_file_a_folder_and_text(tmp_path: Path) -> None:
+    made = counter()
+    checkpoint.save(tmp_path / "best.ckpt", made.spec, made.network.state_dict())
+    image = picture()
+    for path in (tmp_path / "best.ckpt", tmp_path, str(tmp_path)):
+        loaded = papm.Counter.load(path, device="cpu")
+        assert loaded.predict(image).count == made.predict(image).count and loaded.spec == made.spec
+    with pytest.raises(CheckpointError, match="no such checkpoint"):
+        Counter.load(tmp_path / "other.ckpt")
+
+
+def test_devices() -> None:
+    assert pick_device("cpu").type == "cpu"
+    assert pick_device("auto").type == ("cuda" if torch.cuda.is_available() else "cpu")
+    with pytest.raises(ConfigError, match="'gpu5' is no device"):
+        pick_device("gpu5")
+    if not torch.cuda.is_available():
+        with pytest.raises(ConfigError, match="no CUDA device"):
+            pick_device("cuda")
+
+
+# --- point networks ---------------------------------------------------------------------------------------------------
+
+
+class Dots(nn.Module):
+    """A point network that always sees the same: two sure objects and an unsure one."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.anchor = nn.Parameter(torch.zeros(1))
+
+    def forward(self, images: Tensor) -> PointProposals:
+        points = torch.tensor([[[3.0, 4.0], [20.0, 10.0], [9.0, 9.0]]])
+        score = torch.tensor([[3.0, 2.0, -2.0]])
+        return PointProposals(points, torch.stack([torch.zeros(1, 3), score], -1), points[0])
+
+
+def test_a_point_network_counts_its_points() -> None:
+    found = Counter(Dots(), ModelSpec("dots"), "cpu").predict(picture())  # type: ignore[arg-type]
+    assert found.count == 2 and found.points is not None and found.scores is not None and found.labels is not None
+    assert found.points.tolist() == [[3.0, 4.0], [20.0, 10.0]] and found.labels.tolist() == [0, 0]
+    assert found.scores.tolist() == pytest.approx(torch.tensor([3.0, 2.0]).sigmoid().tolist())
+
+
+def test_counts_of_a_batch() -> None:
+    density = torch.rand(3, 2, 4, 5)
+    assert torch.allclose(counts(DensityOutput(density, 8)), density.sum((1, 2, 3)))
+    logits = torch.tensor([[[0.0, 4.0], [0.0, -4.0]], [[0.0, 4.0], [0.0, 4.0]]])
+    proposals = PointProposals(torch.zeros(2, 2, 2), logits, torch.zeros(2, 2))
+    assert counts(proposals).tolist() == [1, 2]
+    assert counts(proposals, threshold=0.99).tolist() == [0, 0]
+
+
+def test_infer_keeps_no_gradient() -> None:
+    output = infer(counter().network, picture())
+    assert isinstance(output, DensityOutput) and not output.density.requires_grad

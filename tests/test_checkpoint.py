@@ -1,0 +1,267 @@
+"""Checkpoints: what was saved comes back, a bad file is refused in one sentence, and none of its code is run."""
+
+from __future__ import annotations
+
+import errno
+import io
+import os
+import pickle
+import zipfile
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from papm import checkpoint, models
+from papm.checkpoint import FORMAT, ModelSpec, assign, build, load, read, resolve, save
+from papm.config import TrainConfig, to_mapping
+from papm.errors import CheckpointError, PapmError
+
+SPEC = ModelSpec("tiny", {"stride": 8}, "hd-papm", to_mapping(TrainConfig(loss={"sigma": 6.0})), 1200)
+
+
+def network(**options: Any) -> models.Network:
+    torch.manual_seed(0)
+    return models.create("tiny", **{"stride": 8, **options})
+
+
+@pytest.fixture
+def saved(tmp_path: Path) -> Path:
+    path = tmp_path / "best.ckpt"
+    save(path, SPEC, network().state_dict())
+    return path
+
+
+def refused(path: Path) -> str:
+    """Loading and building fail with one sentence that begins with the file's name."""
+    with pytest.raises(CheckpointError) as caught:
+        build(*load(path), path)
+    message = str(caught.value)
+    assert message.startswith(f"{path}: ") and "\n" not in message
+    return message
+
+
+def test_round_trip(saved: Path) -> None:
+    spec, state = load(saved)
+    assert spec == SPEC
+    made = build(spec, state, saved)
+    image = torch.randn(1, 3, 40, 56)
+    assert torch.equal(made(image).density, network()(image).density)
+    assert read(saved)["papm"]["format"] == FORMAT
+
+
+def test_only_plain_types_are_stored(saved: Path) -> None:
+    """`weights_only` reads it without any allowed classes."""
+    values = torch.load(saved, weights_only=True)
+    assert set(values) == {"papm", "state_dict"} and all(k.startswith("network.") for k in values["state_dict"])
+
+
+def test_extra_entries_of_a_trainer_are_no_hindrance(saved: Path) -> None:
+    values = read(saved)
+    values |= {"optimizer_states": [{"lr": 1}], "global_step": 3}
+    values["state_dict"]["metrics.count"] = torch.zeros(1)
+    torch.save(values, saved)
+    spec, state = load(saved)
+    assert spec == SPEC and "metrics.count" not in state
+    build(spec, state, saved)
+
+
+@pytest.mark.parametrize("call", ["fsync", "replace"])
+def test_a_full_disk_keeps_the_old_checkpoint(saved: Path, monkeypatch: pytest.MonkeyPatch, call: str) -> None:
+    before = saved.read_bytes()
+
+    def full(*args: object, **options: object) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(os, call, full)
+    with pytest.raises(PapmError, match=r"No space left on device\); what was there before is kept"):
+        save(saved, SPEC, network().state_dict())
+    assert saved.read_bytes() == before and [p.name for p in saved.parent.iterdir()] == ["best.ckpt"]
+
+
+def test_a_disk_that_fills_up_in_the_middle(saved: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    before = saved.read_bytes()
+    real = os.fdopen
+
+    class Full(io.BufferedWriter):
+        def write(self, data: Any) -> int:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(os, "fdopen", lambda handle, mode: Full(real(handle, "wb", buffering=0)))
+    with pytest.raises(PapmError, match="No space left on device"):
+        save(saved, SPEC, network().state_dict())
+    assert saved.read_bytes() == before and [p.name for p in saved.parent.iterdir()] == ["best.ckpt"]
+
+
+# --- another network --------------------------------------------------------------------------------------------------
+
+
+def test_another_network_is_refused() -> None:
+    own = network(stride=8)
+    other = network(stride=4).state_dict()
+    with pytest.raises(CheckpointError, match=r"^x: belongs to another network: "):
+        assign(own, other, "x")
+    state = own.state_dict()
+    with pytest.raises(CheckpointError, match=r"'output\.weight' is \[2, 48, 1, 1\], not \[1, 48, 1, 1\]"):
+        assign(own, network(num_classes=2).state_dict(), "x")
+    with pytest.raises(CheckpointError, match=r"'more' is not part of this one"):
+        assign(own, {**state, "more": torch.zeros(1)}, "x")
+    with pytest.raises(CheckpointError, match=r"it has no 'output\.bias'"):
+        assign(own, {k: v for k, v in state.items() if k != "output.bias"}, "x")
+
+
+def test_a_refused_checkpoint_leaves_the_network_alone() -> None:
+    own = network()
+    before = {k: v.clone() for k, v in own.state_dict().items()}
+    state = {k: torch.zeros_like(v) for k, v in before.items()}
+    with pytest.raises(CheckpointError):
+        assign(own, {**state, "more": torch.zeros(1)}, "x")
+    assert all(torch.equal(v, before[k]) for k, v in own.state_dict().items())
+
+
+def test_half_precision_weights_load(saved: Path) -> None:
+    values = read(saved)
+    values["state_dict"] = {k: v.half() for k, v in values["state_dict"].items()}
+    torch.save(values, saved)
+    made = build(*load(saved), saved)
+    assert next(made.parameters()).dtype == torch.float32
+
+
+# --- bad files --------------------------------------------------------------------------------------------------------
+
+
+def test_missing_and_empty_files(tmp_path: Path) -> None:
+    assert "no such checkpoint file" in refused(tmp_path / "none.ckpt")
+    assert "no such checkpoint file" in refused(tmp_path)
+    (tmp_path / "zero.ckpt").write_bytes(b"")
+    assert "not a readable checkpoint" in refused(tmp_path / "zero.ckpt")
+
+
+@pytest.mark.parametrize(
+    "content", [b"garbage", b"\x80\x02", b"PK\x03\x04nonsense", b"\x00" * 4096, "ß".encode() * 99, b"\x89PNG\r\n\x1a\n"]
+)
+def test_garbage(tmp_path: Path, content: bytes) -> None:
+    path = tmp_path / "a.ckpt"
+    path.write_bytes(content)
+    assert "not a readable checkpoint" in refused(path)
+
+
+@settings(max_examples=30)
+@given(st.integers(0, 2**31), st.sampled_from(("cut", "flip", "zero")))
+def test_damaged_files(tmp_path_factory: pytest.TempPathFactory, seed: int, damage: str) -> None:
+    """Truncated, or with bytes changed: a sentence, or the weights (when only their numbers were hit)."""
+    path = tmp_path_factory.mktemp("damaged") / "a.ckpt"
+    save(path, SPEC, {k: v for k, v in network().state_dict().items() if v.numel() < 300})
+    content = bytearray(path.read_bytes())
+    place = seed % len(content)
+    if damage == "cut":
+        del content[place:]
+    else:
+        content[place : place + 8] = (
+            bytes(8) if damage == "zero" else bytes(b ^ 0xFF for b in content[place : place + 8])
+        )
+    path.write_bytes(content)
+    try:
+        load(path)
+    except CheckpointError as error:
+        assert str(error).startswith(f"{path}: ") and "\n" not in str(error)
+
+
+class Bomb:
+    def __init__(self, marker: Path) -> None:
+        self.marker = marker
+
+    def __reduce__(self) -> Any:
+        return os.system, (f"touch {self.marker}",)
+
+
+@pytest.mark.parametrize("form", ["pickle", "torch", "legacy", "inside"])
+def test_code_in_a_file_is_not_run(tmp_path: Path, saved: Path, form: str) -> None:
+    marker, path = tmp_path / "ran", tmp_path / "bomb.ckpt"
+    bomb = Bomb(marker)
+    if form == "pickle":
+        path.write_bytes(pickle.dumps(bomb, protocol=2))
+    elif form == "inside":
+        torch.save({**read(saved), "papm": {**SPEC.to_mapping(), "config": {"x": bomb}}}, path)
+    else:
+        torch.save({"papm": bomb, "state_dict": {}}, path, _use_new_zipfile_serialization=form == "torch")
+    assert "not a readable checkpoint" in refused(path)
+    assert not marker.exists()
+    with path.open("rb") as stream:  # the bomb works where pickles are trusted
+        if form == "pickle":
+            pickle.load(stream)  # noqa: S301
+            assert marker.exists()
+
+
+def test_files_that_are_something_else(tmp_path: Path, saved: Path) -> None:
+    path = tmp_path / "other.ckpt"
+    for value in (
+        {"features.0.weight": torch.zeros(1)},
+        [1, 2],
+        torch.zeros(3),
+        {"papm": 3, "state_dict": {}},
+        {"papm": {}},
+    ):
+        torch.save(value, path)
+        assert "not a papm checkpoint; trunk weights are given with --weights" in refused(path)
+    with zipfile.ZipFile(path, "w") as archive:
+        archive.writestr("a.txt", "hello")
+    assert "not a readable checkpoint" in refused(path)
+
+
+def test_a_newer_format(saved: Path) -> None:
+    values = read(saved)
+    values["papm"] |= {"format": FORMAT + 1, "version": "9.9"}
+    torch.save(values, saved)
+    assert refused(saved).endswith("written by a newer papm (9.9); upgrade to read it")
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"backbone": None}, {"backbone": "vgg99"}, {"options": 5}, {"options": {"stride": 3}}, {"options": {"strid": 4}},
+        {"options": {1: 2}}, {"step": "x"}, {"config": 7}, {"format": "x"}, {"options": {"name": "tiny"}},
+    ],
+)  # fmt: skip
+def test_a_description_that_makes_no_sense(saved: Path, changes: dict[str, Any]) -> None:
+    values = read(saved)
+    values["papm"] |= changes
+    if changes.get("backbone", "") is None:
+        del values["papm"]["backbone"]
+    torch.save(values, saved)
+    refused(saved)
+
+
+@pytest.mark.parametrize("state", [None, [1], {"network.output.bias": 3}, {5: torch.zeros(1)}, {}])
+def test_weights_that_are_none(saved: Path, state: Any) -> None:
+    values = read(saved)
+    values["state_dict"] = state
+    torch.save(values, saved)
+    refused(saved)
+
+
+def test_a_file_cannot_make_us_open_or_fetch_another(saved: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """`weights` among the stored options would be taken for trunk weights to load."""
+    for option in ({"weights": "imagenet"}, {"weights": "/etc/hostname"}, {"progress": 1}):
+        values = read(saved)
+        values["papm"] |= {"backbone": "vgg19", "options": option}
+        torch.save(values, saved)
+        assert "option of network 'vgg19'" in refused(saved)
+
+
+def test_a_run_folder_means_its_best_else_its_last(tmp_path: Path) -> None:
+    with pytest.raises(CheckpointError, match=r"neither best\.ckpt nor last\.ckpt"):
+        resolve(tmp_path)
+    (tmp_path / "last.ckpt").write_text("")
+    assert resolve(tmp_path).name == "last.ckpt"
+    (tmp_path / "best.ckpt").write_text("")
+    assert resolve(tmp_path).name == "best.ckpt"
+    assert resolve(tmp_path / "x.ckpt") == tmp_path / "x.ckpt"
+
+
+def test_messages_without_a_path() -> None:
+    with pytest.raises(CheckpointError, match=r"^checkpoint: "):
+        checkpoint.build(ModelSpec("tiny"), {})

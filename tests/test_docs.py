@@ -1,0 +1,324 @@
+"""The documents tell the truth: their Python runs, their commands, options and settings exist, their links resolve.
+
+Python blocks of one document run in order, in one namespace, in a folder that holds what the documents speak of (`photos`,
+`new-photos`, `photo.jpg`, `runs/first`). A block after the line `<!-- no-test -->` is skipped.
+"""
+
+from __future__ import annotations
+
+import ast
+import contextlib
+import functools
+import importlib
+import io
+import itertools
+import json
+import re
+import shlex
+import shutil
+from collections.abc import Iterator
+from dataclasses import dataclass, fields
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from papm import config, data, methods, models
+from papm.cli.main import main
+from papm.data.base import _READERS
+from papm.data.synthetic import SceneOptions
+from papm.data.writers import write_folder
+from papm.losses.base import _FACTORIES
+from papm.models.base import _REGISTRY
+from papm.predict.overlay import save_png
+
+ROOT = Path(__file__).resolve().parents[1]
+DOCUMENTS = sorted(
+    p.relative_to(ROOT).as_posix() for p in (*ROOT.glob("*.md"), *(ROOT / "docs").glob("*.md")) if p.is_file()
+)
+
+
+@dataclass(frozen=True)
+class Block:
+    """A fenced block: its language, its text, the line it begins at, and whether the document asks to skip it."""
+
+    language: str
+    text: str
+    line: int
+    skipped: bool
+
+
+@functools.cache
+def text_of(document: str) -> str:
+    return (ROOT / document).read_text(encoding="utf-8")
+
+
+@functools.cache
+def blocks(document: str) -> tuple[Block, ...]:
+    found: list[Block] = []
+    lines = text_of(document).split("\n")
+    start, language = None, ""
+    for number, line in enumerate(lines):
+        if not line.startswith("```"):
+            continue
+        if start is None:
+            start, language = number, line[3:].strip()
+        else:
+            before = next((x.strip() for x in reversed(lines[:start]) if x.strip()), "")
+            found.append(Block(language, "\n".join(lines[start + 1 : number]), start + 2, before == "<!-- no-test -->"))
+            start = None
+    assert start is None, f"{document}: a block that begins at line {(start or 0) + 1} does not end"
+    return tuple(found)
+
+
+@functools.cache
+def prose(document: str) -> str:
+    """The text without its fenced blocks."""
+    return re.sub(r"^```.*?^```", "", text_of(document), flags=re.S | re.M)
+
+
+def commands() -> list[tuple[str, int, list[str]]]:
+    """Every `papm …` line of a shell block: document, line, words after `papm`."""
+    found = []
+    for document in DOCUMENTS:
+        for block in blocks(document):
+            if block.language not in ("sh", "console"):
+                continue
+            for offset, line in enumerate(block.text.split("\n")):
+                words = shlex.split(line.removeprefix("$ "), comments=True)
+                while words and re.fullmatch(r"[A-Z_]+=.*", words[0]):
+                    words = words[1:]
+                if words and words[0].rpartition("/")[2] == "papm":
+                    found.append((document, block.line + offset, words[1:]))
+    return found
+
+
+@functools.cache
+def help_of(*command: str) -> str:
+    out = io.StringIO()
+    with contextlib.redirect_stdout(out), pytest.raises(SystemExit) as ended:
+        main([*command, "--help"])
+    assert not ended.value.code, f"papm {' '.join(command)} is not a command"
+    return out.getvalue()
+
+
+def subcommands(*command: str) -> list[str]:
+    listed = help_of(*command).partition("Commands:\n")[2]
+    return [line.split()[0] for line in listed.split("\n") if re.match(r"  \S", line)]
+
+
+@pytest.fixture(scope="module")
+def world(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """What the documents assume: a small dataset, a photo, and a (very short) run."""
+    from papm.engine import train as engine
+
+    root = tmp_path_factory.mktemp("docs")
+    splits = data.open("synthetic", train=4, test=2, size=64, count="3-9")
+    for name, dataset in splits.items():
+        write_folder(dataset, root / "photos" / name)
+    write_folder(splits["test"], root / "new-photos")
+    save_png(splits["test"][0].image, root / "photo.png")
+    (root / "photo.png").rename(root / "photo.jpg")  # read by content, not by name
+    short = {"data": f"folder:{root}/photos", "steps": 2, "crop": 64, "batch": 1, "device": "cpu"}
+    engine.train(engine.resolve("hd-papm", "tiny", short), root / "runs" / "first")
+    return root
+
+
+@pytest.fixture
+def registries() -> Iterator[None]:
+    """What the examples register is forgotten afterwards."""
+    changed: tuple[dict[str, Any], ...] = (_FACTORIES, _REGISTRY, _READERS, methods.METHODS)
+    kept = [dict(d) for d in changed]
+    yield
+    for registry, before in zip(changed, kept):
+        registry.clear()
+        registry.update(before)
+
+
+@pytest.mark.parametrize("document", [d for d in DOCUMENTS if any(b.language == "python" for b in blocks(d))])
+def test_python_blocks_run(
+    document: str, world: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, registries: None
+) -> None:
+    shutil.copytree(world, tmp_path, dirs_exist_ok=True)
+    monkeypatch.chdir(tmp_path)
+    namespace: dict[str, Any] = {"__name__": document}
+    for block in blocks(document):
+        if block.language != "python" or block.skipped:
+            continue
+        before = set(namespace)
+        code = compile("\n" * (block.line - 1) + block.text, str(ROOT / document), "exec")
+        exec(code, namespace)
+        for name in set(namespace) - before:  # the examples of tests are tests
+            if name.startswith("test_"):
+                namespace[name]()
+
+
+def test_skipped_blocks_are_few() -> None:
+    assert sum(b.skipped for d in DOCUMENTS for b in blocks(d)) <= 2
+
+
+@pytest.mark.parametrize(("document", "line", "words"), commands(), ids=lambda v: v if isinstance(v, str) else None)
+def test_commands_and_options_exist(document: str, line: int, words: list[str]) -> None:
+    where = f"{document}:{line}"
+    assert words and (words[0] in subcommands() or words[0].startswith("-")), where
+    command = [words[0]] if not words[0].startswith("-") else []
+    if command and subcommands(*command):
+        assert len(words) > 1 and words[1] in subcommands(*command), where
+        command.append(words[1])
+    described = help_of(*command)
+    for word in words:
+        if word.startswith("-"):
+            option = word.partition("=")[0]
+            assert re.search(rf"(?<![\w-]){re.escape(option)}(?![\w-])", described), f"{where}: no option {option}"
+        if word.startswith("synthetic:"):
+            SceneOptions.parse(word.partition(":")[2])
+        elif ":" in word:
+            assert word.partition(":")[0] in _READERS, f"{where}: no dataset {word}"
+    if command == ["train"]:
+        from papm.engine.train import resolve
+
+        given = dict(itertools.pairwise(words))
+        settings = config.parse_overrides(w for w in words if re.match(r"[a-z_.]+=", w))
+        resolve(given.get("--method", "hd-papm"), given.get("--backbone", "vgg19"), settings)
+
+
+def test_commands_were_found() -> None:
+    assert len(commands()) > 20
+
+
+@pytest.mark.parametrize("document", DOCUMENTS)
+def test_commands_in_the_text_exist(document: str) -> None:
+    for inline in re.findall(r"`papm ([^`]+)`", prose(document)):
+        first, *rest = inline.split()
+        if first.isupper() or first.startswith(("-", "…")):
+            continue
+        assert first in subcommands(), f"{document}: papm {inline}"
+        if rest and subcommands(first):
+            assert rest[0] in subcommands(first), f"{document}: papm {inline}"
+    for target in re.findall(r"(?:^|`)make (\w+)", text_of(document), flags=re.M):
+        assert re.search(rf"^{target}:", (ROOT / "Makefile").read_text(encoding="utf-8"), flags=re.M), target
+
+
+@pytest.mark.parametrize("document", DOCUMENTS)
+def test_links_resolve(document: str) -> None:
+    for target in re.findall(r"\]\(([^)\s]+)\)", prose(document)):
+        if target.startswith(("http://", "https://")):
+            continue
+        path, _, anchor = target.partition("#")
+        file = ((ROOT / document).parent / path).resolve() if path else ROOT / document
+        assert file.is_file(), f"{document}: {target}"
+        if anchor:
+            headings = re.findall(r"^#+ (.+)$", file.read_text(encoding="utf-8"), flags=re.M)
+            assert anchor in [slug(h) for h in headings], f"{document}: no heading for {target}"
+
+
+def slug(heading: str) -> str:
+    """A heading's anchor, as GitHub makes it.
+
+    >>> slug("Transport: DM-Count and AL-PAPM")
+    'transport-dm-count-and-al-papm'
+    """
+    return re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-")
+
+
+@pytest.mark.parametrize("document", DOCUMENTS)
+def test_names_of_the_package_exist(document: str) -> None:
+    for dotted in re.findall(r"`(papm(?:\.\w+)+)(?:\(\))?`", prose(document)):
+        assert resolves(dotted), f"{document}: {dotted}"
+
+
+def resolves(dotted: str) -> bool:
+    parts = dotted.split(".")
+    for k in range(len(parts), 0, -1):
+        try:
+            found: Any = importlib.import_module(".".join(parts[:k]))
+        except ModuleNotFoundError:
+            continue
+        for name in parts[k:]:
+            if not hasattr(found, name):
+                return False
+            found = getattr(found, name)
+        return True
+    return False
+
+
+@pytest.mark.parametrize("document", ["docs/walkthrough.md", "docs/architecture.md"])
+def test_source_files_and_what_they_define_exist(document: str) -> None:
+    named = re.findall(r"`([\w/]+\.py)(?::([\w.]+))?`", prose(document))
+    assert len(named) > 10
+    for path, name in named:
+        file = ROOT / "src" / "papm" / path
+        if "NAME" in path:
+            continue
+        assert file.is_file() or (ROOT / path).is_file(), f"{document}: {path}"
+        if name:
+            assert name in defined(file), f"{document}: {path} does not define {name}"
+
+
+@functools.cache
+def defined(file: Path) -> frozenset[str]:
+    """Names of the functions, classes and methods of a file."""
+    names = set()
+    for node in ast.parse(file.read_text(encoding="utf-8")).body:
+        if isinstance(node, ast.FunctionDef | ast.ClassDef):
+            names.add(node.name)
+        if isinstance(node, ast.ClassDef):
+            names |= {f"{node.name}.{m.name}" for m in node.body if isinstance(m, ast.FunctionDef)}
+    return frozenset(names)
+
+
+def rows(document: str, heading: str) -> list[list[str]]:
+    """Cells of the first table under a heading, without its head."""
+    section = re.split(rf"^#+ {re.escape(heading)}$", text_of(document), flags=re.M)[1]
+    table = re.search(r"(?:^\|.*\n)+", section, flags=re.M)
+    assert table is not None
+    return [[c.strip() for c in re.split(r"(?<!\\)\|", line)[1:-1]] for line in table[0].strip().split("\n")[2:]]
+
+
+def test_every_setting_is_described_with_its_default() -> None:
+    described = rows("docs/guide.md", "Settings")
+    assert [r[0].strip("`") for r in described] == config.names()
+    defaults = config.to_mapping(config.TrainConfig())
+    for key, default, meaning in described:
+        value = yaml.safe_load(default.strip("`")) if default else ""
+        assert value == defaults[key.strip("`")], key
+        assert meaning
+
+
+def test_options_of_synthetic_scenes_are_described() -> None:
+    named = [n for r in rows("docs/guide.md", "Synthetic data") for n in re.findall(r"`(\w+)`", r[0])]
+    assert named == [f.name for f in fields(SceneOptions)]
+
+
+def test_every_method_and_network_is_described_in_the_guide() -> None:
+    section = text_of("docs/guide.md").partition("## Training")[2].partition("## Settings")[0]
+    named = re.findall(r"^\| `([\w-]+)` \|", section, flags=re.M)
+    assert set(named) == {*methods.METHODS, *models.names()}, "describe every method and network in docs/guide.md"
+
+
+def test_fields_of_a_result_are_described(world: Path) -> None:
+    described = {
+        n for r in rows("docs/results.md", "One training, one JSON object") for n in re.findall(r"`(\w+)`", r[0])
+    }
+    assert described == set(json.loads((world / "runs/first/result.json").read_text(encoding="utf-8")))
+
+
+def test_files_of_a_run_are_described(world: Path) -> None:
+    section = text_of("docs/guide.md").partition("A run folder holds:")[2].partition("## Settings")[0]
+    described = set(re.findall(r"^\| `([\w.]+)/?` \|", section, flags=re.M))
+    assert {p.name for p in (world / "runs/first").iterdir()} <= described
+
+
+def test_the_citation_is_yaml_with_the_version_of_the_package() -> None:
+    cited = yaml.safe_load(text_of("CITATION.cff"))
+    from papm import __version__
+
+    assert cited["version"] == __version__ and cited["license"] == "Apache-2.0"
+    assert len(cited["references"][0]["authors"]) == 5
+    assert f"## [{__version__}]" in text_of("CHANGELOG.md")
+
+
+def test_pictures_are_small() -> None:
+    for file in (ROOT / "docs" / "images").glob("*"):
+        assert file.stat().st_size <= 300_000, file

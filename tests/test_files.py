@@ -1,0 +1,79 @@
+"""Files: a reader sees the old one or the new one."""
+
+from __future__ import annotations
+
+import errno
+import json
+import math
+import os
+from pathlib import Path
+from typing import IO
+
+import pytest
+
+from papm.errors import PapmError
+from papm.files import write_atomic, write_json, write_text
+
+
+def only(folder: Path) -> list[str]:
+    return sorted(p.name for p in folder.iterdir())
+
+
+def test_writes_and_replaces(tmp_path: Path) -> None:
+    path = tmp_path / "deep" / "er" / "a.txt"
+    for text in ("first", "Größe — 50 %\n"):
+        write_text(path, text)
+        assert path.read_text(encoding="utf-8") == text
+    assert only(path.parent) == ["a.txt"]
+    assert path.stat().st_mode & 0o777 == 0o644
+
+
+@pytest.mark.parametrize("call", ["fsync", "replace"])
+@pytest.mark.parametrize("code", [errno.ENOSPC, errno.EIO])
+def test_a_failure_keeps_the_old_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, call: str, code: int) -> None:
+    path = tmp_path / "a.txt"
+    write_text(path, "old")
+
+    def fail(*args: object, **options: object) -> None:
+        raise OSError(code, os.strerror(code))
+
+    monkeypatch.setattr(os, call, fail)
+    with pytest.raises(PapmError) as caught:
+        write_text(path, "new")
+    assert str(caught.value) == f"{path}: cannot be written ({os.strerror(code)}); what was there before is kept"
+    assert path.read_text() == "old" and only(tmp_path) == ["a.txt"]
+
+
+@pytest.mark.parametrize("error", [ValueError("half way"), KeyboardInterrupt()])
+def test_a_writer_that_breaks_off_keeps_the_old_file(tmp_path: Path, error: BaseException) -> None:
+    path = tmp_path / "a.bin"
+    write_text(path, "old")
+
+    def write(stream: IO[bytes]) -> None:
+        stream.write(b"half")
+        raise error
+
+    with pytest.raises(type(error)):
+        write_atomic(path, write)
+    assert path.read_text() == "old" and only(tmp_path) == ["a.bin"]
+
+
+def test_places_that_cannot_be_written(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    with pytest.raises(PapmError, match="cannot be written"):
+        write_text(tmp_path / "file" / "a.txt", "x")
+    (tmp_path / "folder").mkdir()
+    with pytest.raises(PapmError, match="folder: cannot be written"):
+        write_text(tmp_path / "folder", "x")
+    assert only(tmp_path) == ["file", "folder"] and only(tmp_path / "folder") == []
+
+
+def test_json(tmp_path: Path) -> None:
+    path = tmp_path / "a.json"
+    value = {"name": "Größe", "mae": 1.5, "list": [1, None, True]}
+    write_json(path, value)
+    assert json.loads(path.read_text(encoding="utf-8")) == value and "Größe" in path.read_text(encoding="utf-8")
+    for bad in (math.nan, math.inf):
+        with pytest.raises(ValueError, match="JSON"):
+            write_json(path, {"mae": bad})
+    assert json.loads(path.read_text(encoding="utf-8")) == value
