@@ -97,7 +97,9 @@ def wait_for(condition: object, seconds: float = 90) -> None:
 @pytest.mark.slow
 def test_ctrl_c_saves_and_says_how_to_go_on(tmp_path: Path) -> None:
     folder = tmp_path / "run"
-    process = subprocess.Popen(command(folder), stderr=subprocess.PIPE, text=True, env={**os.environ, "OMP_NUM_THREADS": "1"})
+    process = subprocess.Popen(
+        command(folder), stderr=subprocess.PIPE, text=True, env={**os.environ, "OMP_NUM_THREADS": "1"}
+    )
     wait_for(lambda: len(losses(folder)) > 3 if (folder / "metrics.csv").exists() else False)
     process.send_signal(signal.SIGINT)
     _, stderr = process.communicate(timeout=60)

@@ -17,7 +17,7 @@ def add(app: typer.Typer) -> None:
 def train(
     data: Annotated[str, typer.Argument(help="NAME:ROOT, a dataset name, or a folder whose format is recognised.")],
     settings: Annotated[list[str] | None, typer.Argument(help="key=value …, e.g. steps=5000 loss.sigma=6")] = None,
-    method: Annotated[str, typer.Option(help="What the network learns (docs/methods.md).")] = "hd-papm",
+    method: Annotated[str, typer.Option(help="What the network learns (docs/method.md).")] = "hd-papm",
     backbone: Annotated[str, typer.Option(help="The network: vgg19, tiny, …")] = "vgg19",
     weights: Annotated[str | None, typer.Option(help="imagenet, or a .safetensors/.pth file for the trunk.")] = None,
     init: Annotated[str | None, typer.Option(help="A papm checkpoint to start from.")] = None,

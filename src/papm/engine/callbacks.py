@@ -62,6 +62,10 @@ class AveragedWeights(WeightAveraging):
         decay = min(self.decay, (1 + step) / (10 + step))
         average = [p.detach() for p in self._average_model.module.parameters()]
         torch._foreach_lerp_(average, [p.detach() for p in pl_module.parameters()], 1 - decay)
+        # Running statistics are averages already: the averaged network takes them as they are.
+        buffers = list(pl_module.buffers())
+        if buffers:
+            torch._foreach_copy_(list(self._average_model.module.buffers()), buffers)
         self._latest_update_step = step
 
     def network_state(self) -> dict[str, Tensor]:

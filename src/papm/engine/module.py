@@ -48,10 +48,12 @@ class CountingModule(pl.LightningModule):
         made, halo = batch
         context = LossContext(mask=made.mask, offsets=made.offsets, sizes=made.sizes, halo=halo, images=made.images)
         result: LossOutput = self.loss(output, made.points, context=context)
+        extra = self.network.auxiliary_losses(output, made.points)
+        total = torch.stack([result.total, *extra.values()]).sum() if extra else result.total
         with torch.no_grad():
-            terms = {"loss": result.total.detach(), "count_error": self._count_error(output, batch), **result.terms}
+            terms = {"loss": total, "count_error": self._count_error(output, batch), **result.terms, **extra}
             values = torch.stack([v.detach().float().reshape(()) for v in terms.values()])
-        return result.total, list(terms), values
+        return total, list(terms), values
 
     def record_loss(self) -> None:
         """From now on the loss runs as one CUDA graph."""
@@ -105,6 +107,9 @@ class CountingModule(pl.LightningModule):
         groups = self.network.parameter_groups()
         rates = {"trunk": c.lr if c.trunk_lr is None else c.trunk_lr, "head": c.lr}
         parameters = [{"params": p, "lr": rates[k]} for k, p in groups.items() if p]
+        own = [p for p in self.loss.parameters() if p.requires_grad]  # a loss may learn too (KDMG's kernels)
+        if own:
+            parameters.append({"params": own, "lr": c.lr})
         # The fused kernel has no host sync; with fp16 Lightning's gradient scaler needs the plain one.
         fused = self.device.type == "cuda" and c.precision != "16"
         kind = torch.optim.AdamW if c.optimizer == "adamw" else torch.optim.Adam

@@ -60,7 +60,7 @@ class RecordedLoss:
         self.usable = True
 
     def __call__(self, output: Any, batch: TrainBatch) -> tuple[Tensor, list[str], Tensor]:
-        if not self.usable or not isinstance(output, DensityOutput) or not output.density.is_cuda:
+        if not self.usable or not isinstance(output, DensityOutput) or not output.density.is_cuda or output.aux:
             return self.step(output, batch)
         inputs = _inputs(output, batch)
         key = (*output.density.shape, batch[0].points.xy.shape[1])

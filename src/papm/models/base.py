@@ -20,7 +20,7 @@ from torch.nn import functional as F
 
 from papm import imagenet
 from papm.errors import ConfigError, DataError, unknown
-from papm.structures import DensityOutput
+from papm.structures import DensityOutput, PointBatch
 
 Kind = Literal["density", "points"]
 Progress = Callable[[int, int | None], None]  # (bytes done, bytes in all when known)
@@ -66,6 +66,13 @@ class Network(nn.Module):
         """The part that starts from published weights, or None."""
         features = self._modules.get("features")
         return features if isinstance(features, nn.Module) else None
+
+    def auxiliary_losses(self, output: Any, points: PointBatch) -> dict[str, Tensor]:
+        """Losses that belong to the network rather than to the method, weighted, by name; none by default.
+
+        They may read `output.aux`, e.g. an attention map, and are added to whatever loss the method has.
+        """
+        return {}
 
     def parameter_groups(self) -> dict[str, list[nn.Parameter]]:
         """Every parameter once, as "trunk" (starts from published weights; may be empty) and "head" (all the rest)."""
