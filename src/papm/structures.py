@@ -74,7 +74,7 @@ class Sample:
         return self.points[self.inside]
 
     def keep(self, mask: Tensor) -> Sample:
-        """The same sample with only the points where `mask` is true."""
+        """The same sample with only the points that `mask` picks (bool [n] or indices)."""
         pick: dict[str, Any] = {
             k: None if (v := getattr(self, k)) is None else v[mask] for k in ("labels", "boxes", "extents")
         }

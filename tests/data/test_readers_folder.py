@@ -207,18 +207,18 @@ def test_origin_option(tmp_path: Path) -> None:
     image(tmp_path / "a.jpg")
     text(tmp_path / "a.txt", "1 2")
     assert open_all(tmp_path, origin=0.5) == {"a": [[1.5, 2.5]]}
-    assert papm.data.reader("folder").origin == 0
+    assert papm.data.base.reader("folder").origin == 0
 
 
 # --- recognition -------------------------------------------------------------------------------------------------------
 
 
 def test_what_is_not_recognised(tmp_path: Path) -> None:
-    assert not papm.data.reader("folder").recognise(tmp_path)
+    assert not papm.data.base.reader("folder").recognise(tmp_path)
     with pytest.raises(DataError, match="no images here"):
         papm.data.open("folder", tmp_path)
     image(tmp_path / "a.jpg")
-    recognise = papm.data.reader("folder").recognise
+    recognise = papm.data.base.reader("folder").recognise
     assert not recognise(tmp_path)  # images alone
     with pytest.raises(DataError, match="images but no points"):
         papm.data.open("folder", tmp_path)

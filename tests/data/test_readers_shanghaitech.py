@@ -74,7 +74,7 @@ def test_origin_and_points_outside(tmp_path: Path) -> None:
     location = np.array([[1.0, 1.0], [-50.25, 7.0], [4000.0, 2.5]])
     mat(path, location)
     assert np.array_equal(read_points(path).points.numpy(), location + ORIGIN)
-    assert ORIGIN == -0.5 == papm.data.reader("shanghaitech-a").origin
+    assert ORIGIN == -0.5 == papm.data.base.reader("shanghaitech-a").origin
     assert np.array_equal(read_points(path, origin=0.0).points.numpy(), location)
     mat(path, np.zeros((0, 2)))
     assert read_points(path).points.shape == (0, 2)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import logging
 import sys
 
@@ -37,8 +38,9 @@ def options(
     """
 
 
+@functools.cache
 def build() -> typer.Typer:
-    """Add every command to the application."""
+    """The application with every command."""
     from papm.cli import bench, data, demo, doctor, evaluate, predict, report, train
 
     for module in (demo, train, evaluate, predict, report, doctor):
@@ -60,6 +62,9 @@ def main(argv: list[str] | None = None) -> None:
     except KeyboardInterrupt:
         sys.stderr.write("papm: interrupted\n")
         raise SystemExit(1) from None
+    except SystemExit as stop:
+        # typer turns an interruption into 130; the contract has 0, 1 and 2.
+        raise SystemExit(1 if stop.code == 130 else stop.code) from None
     except BrokenPipeError:
         raise SystemExit(1) from None
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -37,6 +38,8 @@ def train(
     from papm.cli import ui
     from papm.engine import run_folder
     from papm.engine import train as engine
+    from papm.predict.predictor import Counter
+    from papm.report.examples import save_examples
     from papm.report.run import write_report
 
     given: dict[str, Any] = configuration.load(config) if config is not None else {}
@@ -63,13 +66,15 @@ def train(
     if run.interrupted:
         ui.err.print(f"Stopped at step {run.step} of {resolved.steps}; everything is in {out}. Go on with --resume.")
         raise typer.Exit(1)
-    report = write_report(out)
     assert run.result is not None
+    if run.shown is not None:
+        save_examples(Counter.load(out, resolved.device), run.shown, out)
+    report = write_report(out)
     if json:
         ui.print_json(run.result)
         return
     if run.result["mae"] is not None:
-        low, high = run.result["intervals"]["mae"]
+        low, high = run.result["intervals"].get("mae", (math.nan, math.nan))
         ui.out.print(
             f"{run.result['split']} MAE {run.result['mae']:.2f} (95 % {low:.2f} to {high:.2f}), RMSE {run.result['rmse']:.2f}, "
             f"{run.result['images']} images, weights chosen by: {run.result['select']}"

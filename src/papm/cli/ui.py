@@ -56,7 +56,7 @@ def bar() -> Progress:
         TimeRemainingColumn(),
         TextColumn("{task.fields[note]}"),
     )
-    return Progress(*columns, console=err, refresh_per_second=4, transient=True)
+    return Progress(*columns, console=err, refresh_per_second=4, transient=True, disable=not err.is_terminal)
 
 
 class _Items:

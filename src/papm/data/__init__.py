@@ -1,7 +1,7 @@
 """Datasets: `papm.data.open("shanghaitech-a", root)["train"][0].points`."""
 
 from papm.data import synthetic
-from papm.data.base import Annotation, Dataset, Entry, Reader, open, open_spec, parse_spec, reader, readers, register
+from papm.data.base import Annotation, Dataset, Entry, Reader, open, open_spec, parse_spec, register
 from papm.data.readers import folder, shanghaitech
 
 __all__ = [
@@ -13,8 +13,6 @@ __all__ = [
     "open",
     "open_spec",
     "parse_spec",
-    "reader",
-    "readers",
     "register",
     "shanghaitech",
     "synthetic",

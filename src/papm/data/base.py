@@ -7,6 +7,7 @@ checking one (every fault is collected) are written once, over entries.
 
 from __future__ import annotations
 
+import difflib
 import inspect
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -175,9 +176,9 @@ def parse_spec(spec: str) -> tuple[str, Path | None]:
     if not path.exists():
         if sep and not head.startswith((".", "/", "~")) and len(head) > 1:
             raise unknown("dataset", head, _READERS)
-        raise DataError(
-            f"{spec}: no such file or folder, and no dataset of that name; write NAME:PATH, or give a folder"
-        )
+        near = difflib.get_close_matches(spec, _READERS, n=1)
+        hint = f"did you mean '{near[0]}'?" if near else "write NAME:PATH, or give a folder"
+        raise DataError(f"{spec}: no such file or folder, and no dataset of that name; {hint}")
     for r in _READERS.values():
         if r.recognise(path):
             return r.name, path

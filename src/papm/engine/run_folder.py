@@ -6,10 +6,12 @@ config.yaml  environment.json  metrics.csv  tensorboard/  last.ckpt  best.ckpt  
 from __future__ import annotations
 
 import csv
+import io
 import platform
 import subprocess
 import sys
 from collections.abc import Mapping
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -93,6 +95,7 @@ def environment() -> dict[str, Any]:
         except metadata.PackageNotFoundError:
             continue
     return {
+        "date": datetime.now(UTC).isoformat(timespec="seconds"),
         "papm": __version__,
         "revision": revision(),
         "python": sys.version.split()[0],
@@ -117,7 +120,7 @@ class MetricsFile:
         known["terms"] = " ".join(f"{k}={_cell(v)}" for k, v in row.items() if k not in self.COLUMNS)
         fresh = not self.path.exists()
         with self.path.open("a", newline="", encoding="utf-8") as stream:
-            writer = csv.DictWriter(stream, self.COLUMNS)
+            writer = csv.DictWriter(stream, self.COLUMNS, lineterminator="\n")
             if fresh:
                 writer.writeheader()
             writer.writerow(known)
@@ -142,15 +145,13 @@ def read_metrics(path: Path) -> list[dict[str, Any]]:
     rows: list[dict[str, Any]] = []
     if not path.exists():
         return rows
-    with path.open(newline="", encoding="utf-8") as stream:
-        for raw in csv.DictReader(stream):
-            try:
-                row: dict[str, Any] = {k: float(v) for k, v in raw.items() if k != "terms" and v}
-                pairs = (t.partition("=") for t in (raw.get("terms") or "").split())
-                row["terms"] = {k: float(v) for k, _, v in pairs}
-            except (ValueError, TypeError, AttributeError):
-                continue  # a line that a killed process did not finish
-            if "step" in row:
-                row["step"] = int(row["step"])
-                rows.append(row)
+    text = path.read_text(encoding="utf-8")
+    whole = text[: text.rfind("\n") + 1]  # a killed process may have left its last line unfinished
+    for raw in csv.DictReader(io.StringIO(whole)):
+        row: dict[str, Any] = {k: float(v) for k, v in raw.items() if k != "terms" and v}
+        pairs = (t.partition("=") for t in (raw.get("terms") or "").split())
+        row["terms"] = {k: float(v) for k, _, v in pairs}
+        if "step" in row:
+            row["step"] = int(row["step"])
+            rows.append(row)
     return rows

@@ -19,6 +19,7 @@ from papm import checkpoint, data, losses, methods, models
 from papm import config as configuration
 from papm.checkpoint import ModelSpec
 from papm.config import TrainConfig
+from papm.data.base import Dataset
 from papm.data.splits import Splits, choose
 from papm.engine.callbacks import AtomicCheckpointIO, AveragedWeights, Keeper, Recorder, StopOnInterrupt, Watcher
 from papm.engine.data import CountingData
@@ -48,6 +49,7 @@ class RunResult:
     step: int
     interrupted: bool
     result: dict[str, Any] | None
+    shown: Dataset | None = None  # what the result was measured on, for pictures
 
 
 def resolve(method: str, backbone: str, given: dict[str, Any]) -> TrainConfig:
@@ -133,7 +135,7 @@ def train(
         keeper.write_best(trainer.global_step)
     seconds = max(recorder.elapsed(), time.monotonic() - started)
     result = finish(config, folder, splits, recorder, device, seconds, network.weights_sha256)
-    return RunResult(folder, trainer.global_step, False, result)
+    return RunResult(folder, trainer.global_step, False, result, splits.test or splits.monitor)
 
 
 def place_on(device: torch.device, module: CountingModule, counting: CountingData, config: TrainConfig) -> None:

@@ -18,6 +18,7 @@ from papm.files import write_json
 from papm.predict.predictor import Counter
 from papm.report.compare import ComparedRun, write_comparison
 from papm.report.examples import save_examples
+from papm.report.run import write_report
 
 METHODS = ("gaussian", "hd-papm")
 CLEAN, DISPLACED = "exact dots", "misplaced dots"
@@ -113,6 +114,7 @@ def conclude(plan: Demo, runs: list[ComparedRun], test: data.Dataset) -> Outcome
         if run.group == DISPLACED:
             pictures = save_examples(Counter.load(run.folder, "cpu"), test, run.folder, count=3)
             examples += [(f"{run.label}, trained on {run.group}", p) for p in pictures]
+        write_report(run.folder)
     words = (
         f"Mean error a scene, 95 % interval over {len(test)} scenes. Misplaced dots: anywhere on the object, "
         f"{plan.annotator.missed:.0%} missed, {plan.annotator.doubled:.0%} doubled."
