@@ -151,13 +151,14 @@ def test_a_very_narrow_kernel_is_a_dot(sigma: float, shape: float) -> None:
 def test_a_wide_heavy_kernel_stays_within_its_memory(monkeypatch: pytest.MonkeyPatch) -> None:
     """σ = 32, s = 0.5 covers two thousand pixels a side; points are taken one at a time, and no further than the image."""
     sizes: list[int] = []
-    kernel = ggd.kernel
+    kernels = targets._kernels
 
-    def watch(r2: Tensor, sigma: float, shape: float) -> Tensor:
-        sizes.append(r2.numel())
-        return kernel(r2, sigma, shape)
+    def watch(d2: Tensor, sigma: float, shape: float) -> Tensor:
+        made = kernels(d2, sigma, shape)
+        sizes.append(made.numel())
+        return made
 
-    monkeypatch.setattr(ggd, "kernel", watch)
+    monkeypatch.setattr(targets, "_kernels", watch)
     density_map(100 * torch.rand(50, 2), (100, 300), "ggd", 32.0, 0.5)
     assert max(sizes) <= max(targets.CHUNK["cpu"], 601**2)
 

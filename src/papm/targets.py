@@ -27,7 +27,7 @@ TOLERANCE = 1e-8
 MAX_RADIUS = 32.0
 # Window pixels evaluated at a time, whatever the number of points: on a CPU about what stays in
 # its cache, on a GPU what bounds the memory at about 200 MB.
-CHUNK = {"cpu": 1 << 17, "cuda": 1 << 23}
+CHUNK = {"cpu": 1 << 16, "cuda": 1 << 23}
 # Geometry-adaptive bandwidth: σ = 0.3 × the mean distance to the three nearest points (MCNN, CSRNet).
 ADAPTIVE_BETA = 0.3
 # Duplicate points have distance zero; below one pixel a kernel is a dot anyway.
@@ -174,35 +174,42 @@ def _windows(
     if domain is None:
         radius = min(radius, max(size))
     offsets = torch.arange(-radius, radius + 1, device=xy.device)
-    maps = xy.new_zeros(batch * h * w)
-    image = torch.arange(batch, device=xy.device).repeat_interleave(n)
     flat, keep = xy.reshape(-1, 2), valid.reshape(-1)
+    image = torch.arange(batch, device=xy.device).repeat_interleave(n)
+    # Along each axis first, [2, points, side]: columns, then rows.
+    pixels = flat.T.floor().long()[..., None] + offsets
+    shown = torch.stack([(k >= 0) & (k < end) for k, end in zip(pixels, (size[1], size[0]))])
+    if domain is None:
+        counted = shown
+    else:  # pixels of the image beyond the window count in the norm only
+        low, high = domain.lower[image].T[..., None], domain.upper[image].T[..., None]
+        counted = (pixels + 0.5 >= low) & (pixels + 0.5 < high)
+    d2 = (pixels + 0.5 - flat.T[..., None]).square_().masked_fill_(~counted, math.inf)
+    cells = pixels.clamp_(min=0)
+    if stride > 1:
+        cells = cells.div_(stride, rounding_mode="floor")
+    columns, rows = cells[0].clamp_(max=w - 1), cells[1].clamp_(max=h - 1).mul_(w).add_(image[:, None] * (h * w))
+    maps = xy.new_zeros(batch * h * w)
     step = max(1, CHUNK.get(xy.device.type, 1 << 22) // len(offsets) ** 2)
     for start in range(0, len(flat), step):
-        points, index = flat[start : start + step], image[start : start + step]
-        px, py = (points[:, :1].floor().long() + offsets, points[:, 1:].floor().long() + offsets)  # [n, k]
-        if domain is None:
-            in_x, in_y = (px >= 0) & (px < size[1]), (py >= 0) & (py < size[0])
-        else:
-            (x0, y0), (x1, y1) = domain.lower[index].T, domain.upper[index].T
-            in_x = (px + 0.5 >= x0[:, None]) & (px + 0.5 < x1[:, None])
-            in_y = (py + 0.5 >= y0[:, None]) & (py + 0.5 < y1[:, None])
-        dx2 = (px + 0.5 - points[:, :1]).square().masked_fill(~in_x, math.inf)
-        dy2 = (py + 0.5 - points[:, 1:]).square().masked_fill(~in_y, math.inf)
-        r2 = (dy2[:, :, None] + dx2[:, None, :]).flatten(1)
-        if sigma < 0.75:  # all of a kernel may underflow at the pixel centres: divide by its largest value first
-            power = ggd.exponent(r2, max(sigma, 1e-36 ** (1 / shape)), shape)  # narrower: one pixel, and an overflow
-            values = torch.exp(power.amin(1, keepdim=True) - power)
-        else:
-            values = ggd.kernel(r2, sigma, shape)  # exactly 0 outside the image
-        values = values.mul_(torch.where(keep[start : start + step], 1 / values.sum(1), 0.0)[:, None]).nan_to_num_(0.0)
-        if domain is not None:  # pixels of the image beyond the window count in the norm only
-            shown = ((py >= 0) & (py < size[0]))[:, :, None] & ((px >= 0) & (px < size[1]))[:, None, :]
-            values = values.mul_(shown.flatten(1))
-        cell_x = px.clamp(0, size[1] - 1).div(stride, rounding_mode="floor")
-        cell_y = py.clamp(0, size[0] - 1).div(stride, rounding_mode="floor") * w + index[:, None] * (h * w)
-        maps.index_add_(0, (cell_y[:, :, None] + cell_x[:, None, :]).flatten(), values.flatten())
+        part = slice(start, start + step)
+        values = _kernels(d2[:, part], sigma, shape)  # [n, side, side], exactly 0 outside the image
+        values = values.mul_(torch.where(keep[part], values.sum((1, 2)).reciprocal_(), 0.0)[:, None, None])
+        if domain is not None:
+            values = values.mul_(shown[1, part, :, None] & shown[0, part, None, :])
+        maps.scatter_add_(0, (rows[part, :, None] + columns[part, None, :]).flatten(), values.flatten())
     return maps.view(batch, h, w)
+
+
+def _kernels(d2: Tensor, sigma: float, shape: float) -> Tensor:
+    """k at all pixels of windows whose squared distances along the two axes are `d2` [2, n, side]."""
+    narrow = sigma < 0.75
+    width = max(sigma, 1e-36 ** (1 / shape)) if narrow else sigma  # narrower is one pixel, and an overflow
+    scaled = d2 / (2 * width * width)
+    power = ggd.power_(scaled[1, :, :, None] + scaled[0, :, None, :], shape)
+    if narrow:  # all of a kernel may underflow at the pixel centres: divide by its largest value first
+        power = power.sub_(power.amin((1, 2), keepdim=True)).nan_to_num_(math.inf)
+    return power.neg_().exp_()
 
 
 def dot_maps(points: PointBatch, size: tuple[int, int], stride: int = 1) -> Tensor:
