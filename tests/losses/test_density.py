@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import dataclasses
 import math
+import re
+from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -27,9 +30,24 @@ NAMES = sorted(set(losses.names()) - {m.loss for m in METHODS.values() if m.netw
 def make(name: str) -> losses.CountingLoss:
     """A registered loss with its defaults, or a skip: some need what only a training run can give."""
     try:
-        return losses.create(name, stride=STRIDE)
+        made = losses.create(name, stride=STRIDE)
     except TypeError as error:
         pytest.skip(f"{name} needs more than a stride: {error}")
+    if made.needs_images:
+        made.register_forward_pre_hook(give_images, with_kwargs=True)
+    return made
+
+
+def give_images(
+    loss: torch.nn.Module, given: tuple[Any, ...], named: dict[str, Any]
+) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    """The context with the same picture for every map, for losses that cannot do without."""
+    density = getattr(given[0], "density", given[0])
+    if isinstance(density, Tensor) and density.dim() == 4:
+        size = (STRIDE * density.shape[-2], STRIDE * density.shape[-1])
+        picture = torch.linspace(-2, 2, 3 * size[0] * size[1]).sin().view(1, 3, *size).expand(len(density), -1, -1, -1)
+        named = {**named, "context": dataclasses.replace(named.get("context") or LossContext(), images=picture)}
+    return given, named
 
 
 def scene(seed: int = 0, batch: int = 3, dtype: torch.dtype = torch.float32) -> tuple[Tensor, list[Tensor]]:
@@ -158,6 +176,13 @@ def test_registry_names_the_nearest() -> None:
     assert "stride" not in losses.options("hd-papm")
     with pytest.raises(ConfigError, match="whole number ≥ 1"):
         losses.create("hd-papm", stride=0)
+
+
+def test_every_loss_and_option_is_described() -> None:
+    text = (Path(__file__).resolve().parents[2] / "docs" / "losses.md").read_text(encoding="utf-8")
+    described = set(re.findall(r"`([\w-]+)`", "".join(re.findall(r"^\|.*$", text, flags=re.M))))
+    assert set(losses.names()) <= described
+    assert {option for name in losses.names() for option in losses.options(name)} <= described
 
 
 @pytest.mark.parametrize("value", ["wide", math.nan, math.inf, True, None, [4.0]])

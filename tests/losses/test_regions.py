@@ -75,6 +75,8 @@ def test_the_loss_is_the_sum_over_blocks(name: str, region: int) -> None:
         inner = losses.create(name, stride=STRIDE)
     except TypeError:
         pytest.skip("needs more than a stride")
+    if inner.needs_images:
+        pytest.skip("blocks carry no images")
     density, points = scene()
     out = RegionLoss(inner, region)(density, points)
     expected = 0.0

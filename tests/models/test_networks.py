@@ -15,6 +15,7 @@ from papm.models.base import DensityNetwork
 from papm.structures import DensityOutput
 
 NAMES = [name for name in models.names() if models.info(name).kind == "density"]
+LOCAL = [name for name in NAMES if models.info(name).local]
 VARIANTS: list[tuple[str, dict[str, Any]]] = [
     *((name, {}) for name in NAMES),
     ("tiny", {"stride": 2}),
@@ -22,6 +23,11 @@ VARIANTS: list[tuple[str, dict[str, Any]]] = [
     ("vgg19", {"stride": 4, "activation": "abs", "num_classes": 2}),
     ("vgg19", {"stride": 2, "upsample": "nearest", "head_init": "normal"}),
     ("vgg19", {"rebalance": "rms"}),
+    ("csrnet", {"activation": "abs", "num_classes": 2}),
+    ("mcnn", {"num_classes": 2}),
+    ("msfanet", {"form": "qnrf"}),
+    ("msfanet", {"trunk": "vgg16", "num_classes": 2, "checkpoint": True}),
+    ("man", {"stride": 8, "num_classes": 2, "checkpoint": True}),
 ]
 IDS = ["-".join([name, *(str(v) for v in options.values())]) for name, options in VARIANTS]
 Build = Callable[..., DensityNetwork]
@@ -65,9 +71,12 @@ def test_shape_sign_and_dtype(build: Build, name: str, options: dict[str, Any], 
     assert bool(output.density.isfinite().all())
 
 
+@pytest.mark.parametrize(("name", "cells"), [("tiny", (1025, 4)), ("mcnn", (1025, 4)), ("csrnet", (513, 2))])
 @torch.no_grad()
-def test_a_long_thin_image(build: Build) -> None:
-    assert build("tiny")(images(4097, 13)).density.shape == (1, 1, 1025, 4)
+def test_a_long_thin_image(build: Build, name: str, cells: tuple[int, int]) -> None:
+    density = build(name)(images(4097, 13)).density
+    assert density.shape == (1, 1, *cells)
+    assert bool(density.isfinite().all()) and bool((density >= 0).all())
 
 
 @pytest.mark.parametrize(("name", "options"), VARIANTS, ids=IDS)
@@ -95,7 +104,7 @@ def test_images_of_a_batch_do_not_mix(build: Build, name: str) -> None:
 
 @pytest.mark.parametrize("axis", [-1, -2])
 @pytest.mark.parametrize(
-    ("name", "options"), [*((name, {}) for name in NAMES), ("tiny", {"stride": 2}), ("vgg19", {"stride": 2})]
+    ("name", "options"), [*((name, {}) for name in LOCAL), ("tiny", {"stride": 2}), ("vgg19", {"stride": 2})]
 )
 @torch.no_grad()
 def test_moving_the_image_moves_the_map(build: Build, name: str, options: dict[str, Any], axis: int) -> None:
@@ -115,7 +124,7 @@ def test_moving_the_image_moves_the_map(build: Build, name: str, options: dict[s
 
 
 @pytest.mark.parametrize(
-    ("name", "options"), [*((name, {}) for name in NAMES), ("tiny", {"stride": 2}), ("vgg19", {"stride": 4})]
+    ("name", "options"), [*((name, {}) for name in LOCAL), ("tiny", {"stride": 2}), ("vgg19", {"stride": 4})]
 )
 @torch.no_grad()
 def test_reach_bounds_what_a_cell_sees(build: Build, name: str, options: dict[str, Any]) -> None:
@@ -134,10 +143,23 @@ def test_reach_bounds_what_a_cell_sees(build: Build, name: str, options: dict[st
     assert not torch.allclose(network(close).density[..., cell], value, rtol=1e-4, atol=1e-6)
 
 
+@pytest.mark.parametrize("name", [name for name in NAMES if name not in LOCAL])
+@torch.no_grad()
+def test_what_is_not_local_sees_the_far_end(build: Build, name: str) -> None:
+    network = build(name, activation="abs")
+    assert network.reach is None
+    image, other = images(32, 640), images(32, 640, seed=1)
+    other[..., :608] = image[..., :608]
+    exact = copy.deepcopy(network).double()
+    first, second = (exact(x.double()).density[..., :4] for x in (image, other))  # no convolution sees that far
+    assert bool((first != second).any())
+
+
 @pytest.mark.parametrize(("name", "options"), VARIANTS, ids=IDS)
 def test_gradients_reach_every_parameter(build: Build, name: str, options: dict[str, Any]) -> None:
     network = copy.deepcopy(build(name, **{**options, "activation": "abs"})).train()
-    network(images(32, 32, batch=2)).density.square().sum().backward()
+    side = 2 * network.multiple  # of one cell or token, softmax and batch norm pass no gradient
+    network(images(max(32, side), max(32, side), batch=2)).density.square().sum().backward()
     for key, parameter in network.named_parameters():
         assert parameter.grad is not None, key
         assert bool(parameter.grad.isfinite().all()), key
@@ -209,5 +231,5 @@ def test_exports_for_every_size(build: Build, name: str) -> None:
     sides = {2: torch.export.Dim("height", min=low, max=4096), 3: torch.export.Dim("width", min=low, max=4096)}
     # The example is a multiple on purpose: the padding must be in the program all the same.
     program = torch.export.export(Density(network), (images(64, 96),), dynamic_shapes={"image": sides}).module()
-    for size in [(64, 96), (17, 31), (96, 50)]:
+    for size in [(64, 96), (low, low + 14), (96, 50)]:
         torch.testing.assert_close(program(images(*size)), network(images(*size)).density, rtol=1e-4, atol=1e-6)

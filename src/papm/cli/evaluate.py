@@ -1,4 +1,4 @@
-"""`papm eval`."""
+"""`papm eval`: counts against annotations, or points against annotations (`--localization`)."""
 
 from __future__ import annotations
 
@@ -9,40 +9,124 @@ import typer
 
 from papm.errors import ConfigError, unknown
 
+PROTOCOLS = ("nwpu", "qnrf")
+
 
 def add(app: typer.Typer) -> None:
     app.command("eval")(evaluate)
 
 
 def evaluate(
-    model: Annotated[Path, typer.Argument(help="A run folder or a checkpoint.")],
-    data: Annotated[str, typer.Argument(help="NAME:ROOT, a dataset name, or a folder.")],
+    model: Annotated[Path | None, typer.Argument(help="A run folder or a checkpoint.", show_default=False)] = None,
+    data: Annotated[
+        str | None, typer.Argument(help="NAME:ROOT, a dataset name, or a folder.", show_default=False)
+    ] = None,
     split: Annotated[str, typer.Option(help="Which split to count.")] = "test",
     device: Annotated[str, typer.Option(help="auto, cpu or cuda.")] = "auto",
-    out: Annotated[Path | None, typer.Option(help="Write the count of every image to this CSV file.")] = None,
+    out: Annotated[Path | None, typer.Option(help="Write the result of every image to this CSV file.")] = None,
+    localization: Annotated[
+        str | None, typer.Option(help="Compare points instead of counts: nwpu or qnrf, the protocol.")
+    ] = None,
+    radius: Annotated[
+        str | None, typer.Option(help="With nwpu: these distances in pixels, such as 4,8, instead of object sizes.")
+    ] = None,
+    matching: Annotated[str | None, typer.Option(help="With qnrf: greedy (default) or maximum.")] = None,
+    predictions: Annotated[
+        Path | None, typer.Option(help="Points from this file ('id n x y …' a line) instead of a model.")
+    ] = None,
+    ground_truth: Annotated[
+        Path | None, typer.Option(help="Their truth ('id n x y sigma_s sigma_l level …' a line) instead of data.")
+    ] = None,
     json: Annotated[bool, typer.Option("--json", help="Print the result as JSON.")] = False,
 ) -> None:
-    """Count a split and compare with its annotations.
+    """Count a split and compare with its annotations; with --localization compare where the objects are.
 
-    Example: papm eval runs/first photos/ --split test
+    Examples:
+
+    papm eval runs/first photos/ --split test
+
+    papm eval runs/first shanghaitech-a:data/ShanghaiTech --localization nwpu --radius 4,8
+
+    papm eval --localization nwpu --predictions mine.txt --ground-truth val_gt_loc.txt
     """
-    from papm import data as datasets
+    if device not in ("auto", "cpu", "cuda"):
+        raise ConfigError(f"device is auto, cpu or cuda, not '{device}'")
+    if localization is None:
+        given = {
+            "--radius": radius,
+            "--matching": matching,
+            "--predictions": predictions,
+            "--ground-truth": ground_truth,
+        }
+        for option, value in given.items():
+            if value is not None:
+                raise ConfigError(f"{option} goes with --localization {' or '.join(PROTOCOLS)}")
+        _count(*_both(model, data), split, device, out, json)
+        return
+    radii = _radii(radius)
+    _check(localization, radii, matching)
+    from papm.cli import localization as points
+
+    if predictions is None and ground_truth is None:
+        sized = localization == "nwpu" and not radii
+        found, about = points.from_model(*_both(model, data), split, device, sized)
+    else:
+        if predictions is None or ground_truth is None:
+            raise ConfigError("--predictions and --ground-truth go together: give both files")
+        if model is not None or data is not None:
+            raise ConfigError("give either MODEL and DATA, or --predictions and --ground-truth")
+        found, about = points.from_files(predictions, ground_truth), {}
+    if localization == "nwpu":
+        points.show_nwpu(found, about, radii, out, json)
+    else:
+        points.show_qnrf(found, about, matching or "greedy", out, json)
+
+
+def _both(model: Path | None, data: str | None) -> tuple[Path, str]:
+    if model is None or data is None:
+        raise ConfigError("give a model and data: papm eval MODEL DATA (papm eval --help tells more)")
+    return model, data
+
+
+def _radii(text: str | None) -> tuple[float, ...]:
+    """The distances of --radius.
+
+    >>> _radii("4, 8")
+    (4.0, 8.0)
+    """
+    if text is None:
+        return ()
+    try:
+        radii = tuple(float(cell) for cell in text.split(","))
+    except ValueError:
+        radii = ()
+    if not radii or not all(0 < r < 1e6 for r in radii):
+        raise ConfigError(f"--radius is distances in pixels separated by commas, such as 4,8; got '{text}'")
+    return radii
+
+
+def _check(localization: str, radii: tuple[float, ...], matching: str | None) -> None:
+    if localization not in PROTOCOLS:
+        raise unknown("localization protocol", localization, PROTOCOLS)
+    if radii and localization != "nwpu":
+        raise ConfigError("--radius goes with --localization nwpu; qnrf measures 1 to 100 px")
+    if matching is not None and localization != "qnrf":
+        raise ConfigError("--matching goes with --localization qnrf; nwpu always matches as many as possible")
+    if matching not in (None, "greedy", "maximum"):
+        raise unknown("matching", matching, ("greedy", "maximum"))
+
+
+def _count(model: Path, data: str, split: str, device: str, out: Path | None, json: bool) -> None:
     from papm.cli import ui
+    from papm.cli.localization import open_split
     from papm.engine import evaluate as engine
     from papm.engine.train import scores
     from papm.predict.predictor import Counter
 
-    if device not in ("auto", "cpu", "cuda"):
-        raise ConfigError(f"device is auto, cpu or cuda, not '{device}'")
     counter = Counter.load(model, device)
-    splits = datasets.open_spec(data)
-    if split not in splits:
-        if set(splits) == {"all"} and split == "test":
-            split = "all"
-        else:
-            raise unknown("split", split, splits)
-    with ui.items("counting", len(splits[split])) as advance:
-        found = engine.evaluate(counter.network, splits[split], on_item=advance)
+    dataset, split = open_split(data, split)
+    with ui.items("counting", len(dataset)) as advance:
+        found = engine.evaluate(counter.network, dataset, on_item=advance)
     result = {"data": data, "split": split, "model": str(model), "method": counter.spec.method, **scores(found)}
     if out is not None:
         engine.write_evaluation(out, found)

@@ -88,13 +88,15 @@ def plan(
     An image smaller than the crop is placed at random inside it; a margin lets a crop begin outside its image, so that
     the image's border falls into the part that the loss sees as often as the rest.
     """
-    rng = np.random.default_rng([seed, step, rank, 2])
-    order = sample_order(seed, (step * world + rank) * batch, batch, len(sizes))
+    first = (step * world + rank) * batch
+    order = sample_order(seed, first, batch, len(sizes))
     heads = np.zeros((batch, HEAD), dtype=np.float32)
     inner: list[np.ndarray] = []
     outer: list[np.ndarray] = []
     for b, image in enumerate(order):
         height, width = sizes[image]
+        # Keyed by the sample's place in the whole sequence: two processes of four crops see what one of eight sees.
+        rng = np.random.default_rng([seed, first + b, 2])
         s = math.exp(rng.uniform(math.log(augment.scale_min), math.log(augment.scale_max)))
         # Always the same number of draws a sample, so that one option does not shift the others' randomness.
         u, v, flip, grey = rng.uniform(size=4)

@@ -28,6 +28,9 @@ DEVICE_SHARE = 0.4
 # ... and this share of the machine's memory when they stay on the host.
 MEMORY_SHARE = 0.5
 
+# Watched images are kept decoded, on the device, when they take less than this many bytes.
+WATCHED_LIMIT = 2**30
+
 TrainBatch = tuple[Batch, PointBatch]
 
 
@@ -96,6 +99,9 @@ class CountingData(pl.LightningDataModule):
         folder = self.cache_folder if where == "disk" else None
         store = build_store(self.splits.train.samples, folder, self.on_item)
         self.store = store.to(device) if where == "device" else store
+        if self.splits.monitor is not None and decoded_bytes(self.splits.monitor.samples) <= WATCHED_LIMIT:
+            # Now rather than at the first evaluation: an unreadable image stops a run before it begins.
+            self.eval_images = [s.to(device) for s in decode_all(self.splits.monitor)]
         log.info("training images live in: %s (%.0f MB)", where, 3 * len(store.pixels) / 1e6)
 
     def compile_crops(self) -> None:
@@ -126,12 +132,10 @@ class CountingData(pl.LightningDataModule):
         return DataLoader(mine, batch_size=None)  # type: ignore[arg-type]
 
     def watched(self, index: int, device: torch.device) -> torch.Tensor:
-        """Image `index` of the watched split on the device; kept there after the first time when images live there."""
+        """Image `index` of the watched split on the device; decoded once when that takes little memory."""
         assert self.splits.monitor is not None
-        if self.store is None or not self.store.pixels.is_cuda:
-            return self.splits.monitor[index].image.to(device)
         if self.eval_images is None:
-            self.eval_images = [s.to(device) for s in decode_all(self.splits.monitor)]
+            return self.splits.monitor[index].image.to(device)
         return self.eval_images[index]
 
     def step_plan(self, step: int) -> Plan:

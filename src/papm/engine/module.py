@@ -35,6 +35,7 @@ class CountingModule(pl.LightningModule):
         self.loss_step: LossStep = self._loss
 
     def training_step(self, batch: TrainBatch, batch_idx: int) -> Tensor:
+        self.loss.progress = self.global_step / self.config.steps
         output = self.network(batch[0].images)
         total, names, values = self.loss_step(output, batch)
         if self._sums is None or self._names != names:

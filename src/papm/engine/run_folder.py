@@ -26,8 +26,8 @@ from papm.version import __version__
 MARKS = ("config.yaml", "last.ckpt", "best.ckpt", "metrics.csv")
 
 
-def prepare(folder: Path, config: TrainConfig, resume: bool) -> None:
-    """Create a run folder, or check that a used one may be gone on with."""
+def check(folder: Path, config: TrainConfig, resume: bool) -> None:
+    """Refuse a folder that holds something else, or a run that was not asked to go on, or cannot."""
     used = folder.exists() and any((folder / name).exists() for name in MARKS)
     if used and not resume:
         raise ConfigError(f"{folder}: this folder holds a run already; go on with --resume, or choose another --out")
@@ -37,8 +37,12 @@ def prepare(folder: Path, config: TrainConfig, resume: bool) -> None:
         raise ConfigError(f"{folder}: there is no run to resume here")
     if resume:
         check_same(folder, config)
-        return
-    folder.mkdir(parents=True, exist_ok=True)
+
+
+def create(folder: Path, config: TrainConfig) -> None:
+    """A new run: its configuration and environment; nothing of an attempt that came before."""
+    for name in ("metrics.csv", "last.ckpt", "best.ckpt", "result.json", "predictions.csv"):
+        (folder / name).unlink(missing_ok=True)
     write_text(folder / "config.yaml", configuration.to_yaml(config))
     write_json(folder / "environment.json", environment())
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import logging
+import os
 import time
 import warnings
 from collections.abc import Callable
@@ -21,12 +22,13 @@ from papm.checkpoint import ModelSpec
 from papm.config import TrainConfig
 from papm.data.base import Dataset
 from papm.data.splits import Splits, choose
+from papm.engine import run_folder
 from papm.engine.callbacks import AtomicCheckpointIO, AveragedWeights, Keeper, Recorder, StopOnInterrupt, Watcher
 from papm.engine.data import CountingData
 from papm.engine.evaluate import Evaluation, evaluate, write_evaluation
 from papm.engine.module import CountingModule
-from papm.engine.run_folder import hardware, prepare, revision
-from papm.errors import ConfigError, unknown
+from papm.engine.run_folder import hardware, revision
+from papm.errors import ConfigError, PapmError, unknown
 from papm.files import write_json
 from papm.losses.regions import RegionLoss
 from papm.models import Network
@@ -55,7 +57,7 @@ class RunResult:
 def resolve(method: str, backbone: str, given: dict[str, Any]) -> TrainConfig:
     """Defaults, then the recipe of the method and backbone, then what the user set."""
     models.info(backbone)
-    recipe = methods.recipe(method, backbone)
+    recipe = methods.recipe(method, backbone, given.get("network"))
     config = configuration.from_mapping({**recipe, "method": method, "backbone": backbone, **given})
     known = models.info(backbone).options
     for key in config.network:
@@ -66,6 +68,11 @@ def resolve(method: str, backbone: str, given: dict[str, Any]) -> TrainConfig:
         if key not in loss_options:
             raise unknown(f"option of loss '{methods.method(method).loss}'", key, loss_options)
     return config
+
+
+def is_first_process() -> bool:
+    """Whether this is the process that writes the run folder: the one that starts the others, or the only one."""
+    return int(os.environ.get("LOCAL_RANK", "0")) == 0 and int(os.environ.get("NODE_RANK", "0")) == 0
 
 
 def build_network(config: TrainConfig) -> Network:
@@ -96,19 +103,48 @@ def train(
     on_image: Callable[[], None] | None = None,
     splits: Splits | None = None,
 ) -> RunResult:
-    """Train, evaluate, write the run folder; everything wrong with the request is found before anything is written."""
-    started = time.monotonic()
+    """Train, evaluate, write the run folder; everything wrong with the request is found before anything is written.
+
+    Where the device's memory does not hold a batch, the run starts again with half of it, and says so.
+    """
     if splits is None:
         splits = choose(data.open_spec(config.data, **config.options), config.select, config.val_fraction, config.seed)
+    if is_first_process():
+        run_folder.check(folder, config, resume)
+    fresh = not resume
+    while True:
+        try:
+            return _train(config, folder, splits, fresh, watcher, on_image)
+        except torch.OutOfMemoryError:
+            if config.batch == 1:
+                raise PapmError(
+                    f"one crop of {config.crop} pixels does not fit in memory; use a smaller crop"
+                ) from None
+            config = dataclasses.replace(config, batch=config.batch // 2)
+            log.warning("the device's memory is too small for this batch; going on with batch=%d", config.batch)
+            fresh = True  # other batches make another run, from its first step
+            torch.cuda.empty_cache()
+
+
+def _train(
+    config: TrainConfig,
+    folder: Path,
+    splits: Splits,
+    fresh: bool,
+    watcher: Watcher | None,
+    on_image: Callable[[], None] | None,
+) -> RunResult:
+    started = time.monotonic()
     device = pick_device(config.device)
     network = build_network(config)
     loss = build_loss(config, network.stride)
-    prepare(folder, config, resume)
-
     module = CountingModule(network, loss, config)
     counting = CountingData(splits, config, loss.halo, on_item=on_image)
     counting.load(device)
     place_on(device, module, counting, config)
+    if fresh and is_first_process():
+        run_folder.create(folder, config)
+
     spec = ModelSpec(config.backbone, dict(config.network), config.method, configuration.to_mapping(config))
     recorder = Recorder(folder, config.log_every, watcher)
     average = average_weights(config, device)
@@ -117,16 +153,14 @@ def train(
     stop = StopOnInterrupt()
     callbacks = [c for c in (average, recorder, stop, keeper) if c is not None]
     trainer = make_trainer(config, folder, device, callbacks, watch=splits.monitor is not None)
-
     last = folder / "last.ckpt"
     with warnings.catch_warnings():
         # Said at every run, true of every run here: loaders are not processes, steps are one long epoch.
         warnings.filterwarnings("ignore", message=".*does not have many workers.*")
         warnings.filterwarnings("ignore", message=".*LeafSpec.*")
         warnings.filterwarnings("ignore", message=".*lr_scheduler.step.*")
-        trainer.fit(
-            module, datamodule=counting, ckpt_path=last if resume and last.exists() else None, weights_only=True
-        )
+        known = last if last.exists() and not fresh else None
+        trainer.fit(module, datamodule=counting, ckpt_path=known, weights_only=True)
     if stop.interrupted and trainer.global_step < config.steps:
         return RunResult(folder, trainer.global_step, True, None)
     if not trainer.is_global_zero:

@@ -3,7 +3,22 @@
 A loss is one file and one `register` line; importing it here makes it known.
 """
 
-from papm.losses import density, regions, transport, unbalanced
-from papm.losses.base import CountingLoss, LossContext, create, names, options
+from papm.losses import bayesian, density, kdmg, noisecc, points, regions, transport, unbalanced
+from papm.losses.base import CountingLoss, LossContext, PointLoss, create, names, options
 
-__all__ = ["CountingLoss", "LossContext", "create", "density", "names", "options", "regions", "transport", "unbalanced"]
+__all__ = [
+    "CountingLoss",
+    "LossContext",
+    "PointLoss",
+    "bayesian",
+    "create",
+    "density",
+    "kdmg",
+    "names",
+    "noisecc",
+    "options",
+    "points",
+    "regions",
+    "transport",
+    "unbalanced",
+]

@@ -37,10 +37,14 @@ class LossContext:
 class CountingLoss(nn.Module):
     """Base of the losses: normalises both accepted forms of input, checks them, and calls `compute`.
 
-    `halo` is the band around a crop, in pixels, whose points the loss wants to know (`LossContext.halo`).
+    `halo` is the band around a crop, in pixels, whose points the loss wants to know (`LossContext.halo`). `progress` is
+    the part of training that is done, 0 … 1: a training loop may set it before a step, for losses that change on the way.
+    Left alone it is 1: the loss in its final form.
     """
 
     halo: float = 0.0
+    needs_images: bool = False  # whether the loss cannot do without LossContext.images
+    progress: float = 1.0
 
     def __init__(self, stride: int = 8) -> None:
         super().__init__()
@@ -60,10 +64,7 @@ class CountingLoss(nn.Module):
             prediction = prediction.density
         if prediction.dim() != 4:
             raise ConfigError(f"a density must be [B, C, h, w], not {list(prediction.shape)}")
-        if not isinstance(points, PointBatch):
-            # One check on the host, before the copy; a PointBatch was checked where it was made.
-            check_points(points)
-        batch = as_batch(points if isinstance(points, PointBatch) else list(points), prediction.device)
+        batch = accept_points(points, prediction.device)
         if len(batch) != len(prediction):
             raise ConfigError(f"{len(prediction)} maps but points of {len(batch)} images")
         with torch.autocast(prediction.device.type, enabled=False):
@@ -72,6 +73,47 @@ class CountingLoss(nn.Module):
     def compute(self, density: Tensor, points: PointBatch, context: LossContext | None) -> LossOutput:
         """The loss itself, in float32 or better."""
         raise NotImplementedError
+
+
+class PointLoss(CountingLoss):
+    """Base of the losses on proposals: checks both inputs and calls `compute_proposals` in float32 or better."""
+
+    def forward(
+        self, prediction: Tensor | DensityOutput | PointProposals, points: Points, *, context: LossContext | None = None
+    ) -> LossOutput:
+        """The loss of a batch of proposals: `total` to call backward on, and the named terms it is made of."""
+        if not isinstance(prediction, PointProposals):
+            raise ConfigError(f"{type(self).__name__} is a loss on proposed points; a density network needs another")
+        b, m = prediction.logits.shape[:2]
+        if prediction.points.shape != (b, m, 2) or prediction.reference.shape != (m, 2):
+            raise ConfigError(
+                f"proposals need points [B, M, 2], logits [B, M, classes + 1] and reference [M, 2], not "
+                f"{list(prediction.points.shape)}, {list(prediction.logits.shape)}, {list(prediction.reference.shape)}"
+            )
+        batch = accept_points(points, prediction.points.device)
+        if len(batch) != b:
+            raise ConfigError(f"proposals of {b} images but points of {len(batch)}")
+        xy, logits, reference = (
+            t if t.dtype == torch.float64 else t.float()
+            for t in (prediction.points, prediction.logits, prediction.reference)
+        )
+        with torch.autocast(xy.device.type, enabled=False):
+            return self.compute_proposals(PointProposals(xy, logits, reference), batch, context)
+
+    def compute_proposals(
+        self, proposals: PointProposals, points: PointBatch, context: LossContext | None
+    ) -> LossOutput:
+        """The loss itself."""
+        raise NotImplementedError
+
+
+def accept_points(points: Points, device: torch.device) -> PointBatch:
+    """Either form of points as a padded batch on the device."""
+    if isinstance(points, PointBatch):
+        return as_batch(points, device)
+    # One check on the host, before the copy; a PointBatch was checked where it was made.
+    check_points(points)
+    return as_batch(list(points), device)
 
 
 def check_points(points: Sequence[Tensor]) -> None:

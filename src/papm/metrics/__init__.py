@@ -1,13 +1,15 @@
 """How good predictions are: functions over NumPy first, torchmetrics classes over them (loaded when first asked for).
 
-`papm.metrics.counting_errors(predicted, truth)`, `papm.metrics.game.game(density, points, size=(H, W), stride=8)`.
+`papm.metrics.counting_errors(predicted, truth)`, `papm.metrics.game.game(density, points, size=(H, W), stride=8)`,
+`papm.metrics.localization.qnrf(predicted, truth)` with one array of points an image.
 """
 
 from __future__ import annotations
 
+from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from papm.metrics import counting, game
+from papm.metrics import counting, game, localization
 from papm.metrics.counting import (
     JHU_LEVELS,
     NWPU_LEVELS,
@@ -18,28 +20,51 @@ from papm.metrics.counting import (
     counting_errors,
     paired_difference,
 )
+from papm.metrics.localization import PointScore, QnrfScore, RadiusScore, box_sigmas, nwpu, qnrf, within
+from papm.metrics.normalized_ap import NapScore, nap
 
 if TYPE_CHECKING:
     from papm.metrics.torch_counting import CountingMetrics
+    from papm.metrics.torch_localization import NormalizedAP, NwpuLocalization, QnrfLocalization, RadiusLocalization
 
 __all__ = [
     "JHU_LEVELS",
     "NWPU_LEVELS",
     "CountingMetrics",
     "CountingScore",
+    "NapScore",
+    "NormalizedAP",
+    "NwpuLocalization",
     "PairedDifference",
+    "PointScore",
+    "QnrfLocalization",
+    "QnrfScore",
+    "RadiusLocalization",
+    "RadiusScore",
     "bootstrap",
+    "box_sigmas",
     "by_level",
     "counting",
     "counting_errors",
     "game",
+    "localization",
+    "nap",
+    "nwpu",
     "paired_difference",
+    "qnrf",
+    "within",
 ]
+
+_CLASSES = {  # torchmetrics takes seconds to import
+    "CountingMetrics": "torch_counting",
+    "NormalizedAP": "torch_localization",
+    "NwpuLocalization": "torch_localization",
+    "QnrfLocalization": "torch_localization",
+    "RadiusLocalization": "torch_localization",
+}
 
 
 def __getattr__(name: str) -> Any:
-    if name == "CountingMetrics":  # torchmetrics takes seconds to import
-        from papm.metrics.torch_counting import CountingMetrics
-
-        return CountingMetrics
+    if name in _CLASSES:
+        return getattr(import_module(f"papm.metrics.{_CLASSES[name]}"), name)
     raise AttributeError(f"module 'papm.metrics' has no attribute '{name}'")

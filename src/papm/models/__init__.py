@@ -1,6 +1,6 @@
 """Networks: `papm.models.create("vgg19", weights="imagenet")(images).density`."""
 
-from papm.models import tiny, vgg_density
+from papm.models import csrnet, man, mcnn, msfanet, p2pnet, tiny, vgg_density
 from papm.models.base import DensityNetwork, Network, NetworkInfo, create, info, names, register
 from papm.models.head import DensityHead
 from papm.models.vgg import VGGTrunk, vgg_trunk
@@ -13,9 +13,14 @@ __all__ = [
     "NetworkInfo",
     "VGGTrunk",
     "create",
+    "csrnet",
     "info",
     "load_trunk",
+    "man",
+    "mcnn",
+    "msfanet",
     "names",
+    "p2pnet",
     "rebalance",
     "register",
     "sha256_of",

@@ -43,6 +43,7 @@ class NetworkInfo:
     url: str | None = None  # of the published weights of the trunk
     sha256: str | None = None  # of that file; published as its first hexadecimal digits
     licence: str | None = None  # of those weights
+    local: bool = True  # False: pooling or attention over the whole image lets every output see all of it
     options: Mapping[str, Any] = field(default_factory=dict)  # option of `create` -> default
 
 
@@ -88,6 +89,14 @@ class DensityNetwork(Network):
         """Images [B, 3, H, W], sides multiples of `multiple` → non-negative map [B, C, H/stride, W/stride]."""
         raise NotImplementedError
 
+    def density_and_aux(self, images: Tensor) -> tuple[Tensor, dict[str, Tensor]]:
+        """The map of `density`, and by name whatever else training needs (`DensityOutput.aux`).
+
+        A network with more to say than a density writes this instead. Maps [B, ·, H/stride, W/stride] are cut to the
+        image like the density; tensors of other shapes are left as they are.
+        """
+        return self.density(images), {}
+
     def forward(self, images: Tensor) -> DensityOutput:
         """Images [B, 3, H, W] → density [B, C, ceil(H/stride), ceil(W/stride)], float32 or better.
 
@@ -95,10 +104,18 @@ class DensityNetwork(Network):
         """
         check_images(images)
         height, width = images.shape[-2:]
-        density = crop_to_image(self.density(pad_to_multiple(images, self.multiple)), height, width, self.stride)
-        if density.dtype in (torch.float16, torch.bfloat16):
-            density = density.float()
-        return DensityOutput(density, self.stride, {})
+        density, aux = self.density_and_aux(pad_to_multiple(images, self.multiple))
+        return self.output_of(density, aux, height, width)
+
+    def output_of(self, density: Tensor, aux: dict[str, Tensor], height: int, width: int) -> DensityOutput:
+        """What the padded image gave, cut to its height × width pixels and in full precision."""
+        cut = {k: crop_to_image(v, height, width, self.stride) if v.ndim == 4 else v for k, v in aux.items()}
+        density = crop_to_image(density, height, width, self.stride)
+        return DensityOutput(_full(density), self.stride, {k: _full(v) for k, v in cut.items()})
+
+
+def _full(x: Tensor) -> Tensor:
+    return x.float() if x.dtype in (torch.float16, torch.bfloat16) else x
 
 
 def check_images(images: Tensor) -> None:
@@ -160,7 +177,7 @@ _REGISTRY: dict[str, tuple[Factory, NetworkInfo]] = {}
 
 
 def register(
-    name: str, *, kind: Kind, stride: int, summary: str, trunk: str | None = None
+    name: str, *, kind: Kind, stride: int, summary: str, trunk: str | None = None, local: bool = True
 ) -> Callable[[Factory], Factory]:
     """Decorator: make a factory function known as `name`; its keyword arguments are the options of the network."""
 
@@ -180,6 +197,7 @@ def register(
                 url=published.url if published else None,
                 sha256=published.sha256 if published else None,
                 licence=published.licence if published else None,
+                local=local,
                 options={**options, "rebalance": None} if trunk else options,
             ),
         )
@@ -231,10 +249,20 @@ def create(
     if weights is not None:
         if about.trunk is None or trunk is None:
             if weights == "imagenet":
-                raise ConfigError(f"network '{name}' has no ImageNet weights; leave weights out or give a file")
+                raise ConfigError(
+                    f"network '{name}'{_chosen(options)} has no ImageNet weights; leave them out or give a file"
+                )
             network.weights_sha256 = load_network(network, weights).sha256
         else:
-            network.weights_sha256 = load_trunk(trunk, weights, about.trunk, progress=progress).sha256
-    if target is not None and trunk is not None:
+            arch = getattr(trunk, "arch", about.trunk)  # an option of the network may choose another trunk
+            network.weights_sha256 = load_trunk(trunk, weights, arch, progress=progress).sha256
+    if target is not None:
+        if trunk is None:
+            raise ConfigError(f"network '{name}'{_chosen(options)} has no pretrained trunk to rebalance; leave it out")
         rebalance(trunk, target)
     return network
+
+
+def _chosen(options: Mapping[str, Any]) -> str:
+    """The trunk among the options, for messages."""
+    return f" with trunk={options['trunk']}" if "trunk" in options else ""

@@ -20,7 +20,7 @@ from papm.report.compare import ComparedRun, write_comparison
 from papm.report.examples import save_examples
 from papm.report.run import write_report
 
-METHODS = ("gaussian", "hd-papm")
+METHODS = ("gaussian", "hd-papm", "al-papm")
 CLEAN, DISPLACED = "exact dots", "misplaced dots"
 
 
@@ -82,7 +82,14 @@ def run_demo(plan: Demo, watch: Callable[[str], Watcher | None]) -> Outcome:
             config = engine.resolve(
                 method,
                 "tiny",
-                {"data": spec, "steps": plan.steps, "select": "last", "seed": plan.seed, "device": "cpu"},
+                {
+                    "data": spec,
+                    "steps": plan.steps,
+                    "eval_every": max(1, plan.steps // 7),
+                    "select": "last",
+                    "seed": plan.seed,
+                    "device": "cpu",
+                },
             )
             folder = plan.out / "runs" / f"{method}-{'clean' if group == CLEAN else 'displaced'}"
             chosen = Splits(dataset, splits["test"], splits["test"])

@@ -14,6 +14,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from papm.compiled import PLAIN_SHARED, cuda_kernel, shared_limit
 from papm.errors import ConfigError
 from papm.transport import graphs
 from papm.transport.sorted_windows import SortedWindows, list_starts
@@ -23,7 +24,6 @@ log = logging.getLogger(__name__)
 THREADS = 1024
 LANES = 8  # threads to a cell
 CLUSTER = 8  # blocks to an image, where the device has clusters; 8 is the most that every such device allows
-PLAIN_SHARED = 48 * 1024  # bytes of shared memory a kernel gets without asking
 
 
 def source(half: tuple[int, ...], floor: float, lanes: int = LANES, cluster: int = 1) -> str:
@@ -47,8 +47,7 @@ def source(half: tuple[int, ...], floor: float, lanes: int = LANES, cluster: int
 @functools.lru_cache(maxsize=64)
 def _compiled(half: tuple[int, ...], floor: float, lanes: int, cluster: int, device: torch.device) -> Any:
     """The kernel for one window on one device."""
-    with torch.cuda.device(device):
-        return torch.cuda._compile_kernel(source(half, floor, lanes, cluster), "sinkhorn")
+    return cuda_kernel(source(half, floor, lanes, cluster), "sinkhorn", device)
 
 
 @functools.lru_cache(maxsize=8)
@@ -74,15 +73,6 @@ def shared_bytes(window: Window, size: tuple[int, int], n: int) -> int:
     """Shared memory of one block: u, and v with its margin."""
     r = window.radius
     return 4 * (n + (size[0] + 2 * r) * (size[1] + 2 * r))
-
-
-@functools.lru_cache(maxsize=8)
-def shared_limit(device: torch.device) -> int:
-    """Bytes of shared memory a block may have here: more than the plain 48 KB has to be asked for."""
-    if not hasattr(torch.cuda._utils._CudaKernel, "set_shared_memory_config"):
-        return PLAIN_SHARED - 1
-    offered = getattr(torch.cuda.get_device_properties(device), "shared_memory_per_block_optin", PLAIN_SHARED)
-    return int(offered) - 2048  # a little is the system's
 
 
 def launch(

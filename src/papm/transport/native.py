@@ -1,85 +1,36 @@
 """The CPU fast path: the scaling iterations of one image as a small C loop, compiled once with the system's compiler.
 
-The library is built at first use into the cache folder (`PAPM_CACHE`, else ~/.cache/papm), named after its source,
-compiler and processor. Without a compiler or a writable folder nothing fails: `available()` is False and the torch path is
-used. `PAPM_NATIVE=0` turns it off.
+See `papm.compiled`. Without a compiler or a writable folder nothing fails: `available()` is False and the torch path is used.
 """
 
 from __future__ import annotations
 
 import ctypes
 import functools
-import hashlib
-import logging
-import os
-import platform
-import shutil
-import subprocess
-import tempfile
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import torch
 from torch import Tensor
 
+from papm.compiled import c_library
 from papm.errors import ConfigError
 from papm.transport.windows import Window, WindowProblem
 
-log = logging.getLogger(__name__)
 SOURCE = Path(__file__).with_name("sinkhorn.c")
 WIDTHS = (4, 8, 12, 16, 24, 32, 48, 64)  # the loops of sinkhorn.c
-FLAGS = ("-O3", "-std=c99", "-shared", "-fPIC", "-fno-math-errno", "-fno-trapping-math")
 THREAD_WORK = 2_000_000  # multiply-adds below which starting threads costs more than it saves
-
-
-def _processor() -> str:
-    """What distinguishes machines that may share a home folder: -march=native code of one can be illegal on another."""
-    try:
-        for line in Path("/proc/cpuinfo").read_text(encoding="utf-8", errors="replace").splitlines():
-            if line.startswith(("flags", "Features")):
-                return line
-    except OSError:
-        pass
-    return platform.processor() + platform.node()
-
-
-def _compile(target: Path, compiler: str) -> None:
-    """Build beside the target, then rename: several processes may do this at once."""
-    target.parent.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(dir=target.parent) as folder:
-        made = Path(folder) / target.name
-        for extra in (("-march=native",), ()):
-            command = [compiler, *FLAGS, *extra, str(SOURCE), "-o", str(made)]
-            done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
-            if done.returncode == 0:
-                made.replace(target)
-                return
-        raise OSError(done.stderr.strip()[-300:])
 
 
 @functools.lru_cache(maxsize=1)
 def _library() -> ctypes.CDLL | None:
-    if os.environ.get("PAPM_NATIVE", "1") == "0":
-        return None
-    compiler = os.environ.get("CC") or next(filter(None, map(shutil.which, ("cc", "gcc", "clang"))), None)
-    if compiler is None:
-        log.info("no C compiler found: transport on the CPU uses the torch path")
-        return None
-    try:
-        text = SOURCE.read_bytes() + compiler.encode() + " ".join(FLAGS).encode() + _processor().encode()
-        cache = Path(os.environ.get("PAPM_CACHE") or Path.home() / ".cache" / "papm")
-        target = cache / "native" / f"sinkhorn-{hashlib.sha256(text).hexdigest()[:16]}.so"
-        if not target.exists():
-            _compile(target, compiler)
-        library = ctypes.CDLL(str(target))
+    library = c_library(SOURCE)
+    if library is not None:
         library.papm_sinkhorn.restype = ctypes.c_int
         library.papm_sinkhorn.argtypes = (
             [ctypes.c_void_p] * 7 + [ctypes.c_int] * 5 + [ctypes.c_float] * 2 + [ctypes.c_int]
         )
-        return library
-    except (OSError, RuntimeError, AttributeError, subprocess.SubprocessError) as error:
-        log.warning("the compiled transport loop could not be built, using the torch path: %s", error)
-        return None
+    return library
 
 
 def available() -> bool:

@@ -1,0 +1,86 @@
+"""Small C and CUDA sources beside the Python ones, compiled at first use; where they cannot be, another path does the work.
+
+C is built with the system's compiler into the cache folder (`PAPM_CACHE`, else ~/.cache/papm), named after source, compiler,
+flags and processor. `PAPM_NATIVE=0` turns it off. CUDA is built by NVRTC, which comes with torch's CUDA build.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import functools
+import hashlib
+import logging
+import os
+import platform
+import shutil
+import subprocess
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import torch
+
+log = logging.getLogger(__name__)
+FLAGS = ("-O3", "-std=c99", "-shared", "-fPIC", "-fno-math-errno", "-fno-trapping-math")
+PLAIN_SHARED = 48 * 1024  # bytes of shared memory a CUDA kernel gets without asking
+
+
+def _processor() -> str:
+    """What distinguishes machines that may share a home folder: -march=native code of one can be illegal on another."""
+    try:
+        for line in Path("/proc/cpuinfo").read_text(encoding="utf-8", errors="replace").splitlines():
+            if line.startswith(("flags", "Features")):
+                return line
+    except OSError:
+        pass
+    return platform.processor() + platform.node()
+
+
+def _compile(source: Path, target: Path, compiler: str, flags: tuple[str, ...]) -> None:
+    """Build beside the target, then rename: several processes may do this at once."""
+    target.parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(dir=target.parent) as folder:
+        made = Path(folder) / target.name
+        for extra in (("-march=native",), ()):
+            command = [compiler, *flags, *extra, str(source), "-o", str(made)]
+            done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
+            if done.returncode == 0:
+                made.replace(target)
+                return
+        raise OSError(done.stderr.strip()[-300:])
+
+
+def c_library(source: Path, *flags: str) -> ctypes.CDLL | None:
+    """The library made of one C file, or None (and a line in the log) where it cannot be made or is not wanted."""
+    if os.environ.get("PAPM_NATIVE", "1") == "0":
+        return None
+    compiler = os.environ.get("CC") or next(filter(None, map(shutil.which, ("cc", "gcc", "clang"))), None)
+    if compiler is None:
+        log.info("no C compiler found: %s is not used", source.name)
+        return None
+    try:
+        every = (*FLAGS, *flags)
+        text = source.read_bytes() + compiler.encode() + " ".join(every).encode() + _processor().encode()
+        cache = Path(os.environ.get("PAPM_CACHE") or Path.home() / ".cache" / "papm")
+        target = cache / "native" / f"{source.stem}-{hashlib.sha256(text).hexdigest()[:16]}.so"
+        if not target.exists():
+            _compile(source, target, compiler, every)
+        return ctypes.CDLL(str(target))
+    except (OSError, RuntimeError, subprocess.SubprocessError) as error:
+        log.warning("%s could not be compiled, a slower path is used: %s", source.name, error)
+        return None
+
+
+def cuda_kernel(text: str, name: str, device: torch.device) -> Any:
+    """The kernel `name` of a CUDA source; raises whatever the driver or the compiler does."""
+    with torch.cuda.device(device):
+        return torch.cuda._compile_kernel(text, name)
+
+
+@functools.lru_cache(maxsize=8)
+def shared_limit(device: torch.device) -> int:
+    """Bytes of shared memory a block may have here: more than the plain 48 KB has to be asked for."""
+    if not hasattr(torch.cuda._utils._CudaKernel, "set_shared_memory_config"):
+        return PLAIN_SHARED - 1
+    offered = getattr(torch.cuda.get_device_properties(device), "shared_memory_per_block_optin", PLAIN_SHARED)
+    return int(offered) - 2048  # a little is the system's

@@ -1,0 +1,204 @@
+"""NoiseCC: the likelihood of a density map when the annotator's hand shook.
+
+Each true point is its dot less an error N(0, αI); the map of the true points has Gaussian kernels of variance β. Over
+the error the map then has, with N(r; s) the 2-D Gaussian of variance s,
+
+    mean         μ(x)     = Σ_i N(x - p_i; α + β)
+    variance     v(x)     = Σ_i N(x - p_i; α + β/2)/4πβ - N(x - p_i; α + β)²
+    covariance   c(x, x') = Σ_i N(x - x'; 2β)·N((x + x')/2 - p_i; α + β/2) - N(x - p_i; α + β)·N(x' - p_i; α + β)
+
+and the loss is ½(z - μ)ᵀ Σ⁻¹ (z - μ). Σ is diagonal but for the block of the cells that vary most: those that make up
+60 % of Σv, at most 100. A density at a cell's centre times the cell's area is what the cell holds, so μ carries S², v
+and c carry S⁴. Mass beyond the border is made up for: μ is multiplied by f = n/Σμ, Σ by f².
+
+Where there are no points v would vanish and forbid any density. So v has a background: the variance of one more point,
+at distance D·e^(-d/√(α+β)) from the cell; d is the distance to the nearest point, D = 0.15 × the image's short side.
+"""
+
+from __future__ import annotations
+
+import math
+
+import torch
+from torch import Tensor
+
+from papm.errors import ConfigError
+from papm.losses.base import CountingLoss, LossContext, cell_mask, register
+from papm.losses.bayesian import CHUNK, squared_distances
+from papm.losses.transport import check_density, with_gradient
+from papm.structures import LossOutput, PointBatch
+
+FLOOR = 1e-14  # px⁻⁴, added to the variance (NoiseCC's)
+
+
+def _profiles(points: PointBatch, size: tuple[int, int], stride: int, variance: float) -> tuple[Tensor, Tensor]:
+    """e^(-(y - y_i)²/2s) [B, N, h] and the same along x [B, N, w]: a Gaussian is the product of the two."""
+    made = []
+    for axis, n in ((1, size[0]), (0, size[1])):
+        cells = (torch.arange(n, device=points.xy.device, dtype=points.xy.dtype) + 0.5) * stride
+        made.append(torch.exp((cells - points.xy[..., axis, None]).square() / (-2 * variance)))
+    return made[0] * points.valid[..., None], made[1]
+
+
+def moments(
+    points: PointBatch, size: tuple[int, int], stride: int, alpha: float = 64.0, beta: float = 64.0
+) -> tuple[Tensor, Tensor]:
+    """Mean and variance [B, h, w] of what each cell holds, without the background."""
+
+    def summed(variance: float) -> Tensor:
+        rows, columns = _profiles(points, size, stride, variance)
+        return torch.einsum("bnh,bnw->bhw", rows, columns)
+
+    wide, narrow, area = alpha + beta, alpha + beta / 2, stride**2
+    mean = summed(wide) / (2 * math.pi * wide) * area
+    # The square of a Gaussian is one of half the variance.
+    square = summed(narrow) / (2 * math.pi * narrow * 4 * math.pi * beta)
+    return mean, (square - summed(wide / 2) / (2 * math.pi * wide) ** 2).clamp(min=0) * area**2
+
+
+def covariance(points: PointBatch, cells: Tensor, stride: int, alpha: float = 64.0, beta: float = 64.0) -> Tensor:
+    """Covariance [B, M, M] of what the cells with those centres [B, M, 2] hold.
+
+    ‖(x+x')/2 - p‖² = ½‖x - p‖² + ½‖x' - p‖² - ¼‖x - x'‖², so that the sum over points is a product of two matrices.
+    """
+    wide, narrow = alpha + beta, alpha + beta / 2
+    d2 = (points.xy[:, :, None] - cells[:, None]).square().sum(-1)  # [B, N, M]
+    apart = (cells[:, :, None] - cells[:, None]).square().sum(-1)
+
+    def gram(variance: float) -> Tensor:
+        g = torch.exp(d2 / (-2 * variance)) * points.valid[..., None]
+        return torch.bmm(g.mT, g)
+
+    square = gram(2 * narrow) * torch.exp(apart * (1 / (8 * narrow) - 1 / (4 * beta)))
+    square = square / (2 * math.pi * narrow * 4 * math.pi * beta)
+    return (square - gram(wide) / (2 * math.pi * wide) ** 2) * stride**4
+
+
+def background_variance(nearest: Tensor, short: Tensor, stride: int, alpha: float, beta: float, rho: float) -> Tensor:
+    """Variance [B, m] of one more point, far from cells that have a point near (squared distance `nearest` [B, m])."""
+    wide, narrow = alpha + beta, alpha + beta / 2
+    d2 = (rho * short[:, None] * torch.exp(-nearest.sqrt() / math.sqrt(wide))).square()
+    square = torch.exp(d2 / (-2 * narrow)) / (2 * math.pi * narrow * 4 * math.pi * beta)
+    return (square - torch.exp(d2 / -wide) / (2 * math.pi * wide) ** 2).clamp(min=0) * stride**4
+
+
+class NoiseLoss(CountingLoss):
+    """-log likelihood of the map, up to a constant, weight 0.01; an image without points costs |Σz|.
+
+    `noise` is √α and `sigma` √β, in pixels; `rank` and `share` say how many cells have their covariance; `jitter` is added
+    to the correlations' diagonal: neighbouring cells move so much together that the block is nearly singular.
+    """
+
+    def __init__(
+        self,
+        stride: int = 8,
+        *,
+        noise: float = 8.0,
+        sigma: float = 8.0,
+        weight: float = 0.01,
+        rho: float = 0.15,
+        rank: int = 100,
+        share: float = 0.6,
+        jitter: float = 1e-3,
+    ) -> None:
+        super().__init__(stride)
+        positive = {"noise": noise, "sigma": sigma, "weight": weight, "rho": rho, "jitter": jitter}
+        for name, value in positive.items():
+            if not value > 0:
+                raise ConfigError(f"{name} of NoiseCC must be positive, not {value}")
+        if rank < 0 or int(rank) != rank or not 0 <= share <= 1:
+            raise ConfigError(f"rank is a whole number ≥ 0 and share lies from 0 to 1, not rank={rank}, share={share}")
+        self.alpha, self.beta, self.weight, self.rho = float(noise) ** 2, float(sigma) ** 2, float(weight), float(rho)
+        self.rank, self.share, self.jitter = int(rank), float(share), float(jitter)
+
+    @torch.no_grad()
+    def distribution(
+        self, points: PointBatch, size: tuple[int, int], short: Tensor, mask: Tensor | None
+    ) -> tuple[Tensor, Tensor]:
+        """Mean and variance [B, m] of what each cell holds, background and rescaling included; cells that do not count
+        have mean and variance zero."""
+        mean, variance = (t.flatten(1) for t in moments(points, size, self.stride, self.alpha, self.beta))
+        step = max(1, CHUNK // max(1, points.xy.shape[1] * mean.shape[1]))
+        parts = (PointBatch(points.xy[k : k + step], points.valid[k : k + step]) for k in range(0, len(mean), step))
+        nearest = torch.cat([squared_distances(p, size, self.stride).amin(1) for p in parts])
+        variance = variance + background_variance(nearest, short, self.stride, self.alpha, self.beta, self.rho)
+        variance = variance + FLOOR * self.stride**4
+        if mask is not None:
+            mean, variance = mean * mask.flatten(1), variance * mask.flatten(1)
+        return mean, variance
+
+    @torch.no_grad()
+    def precision_times(self, residual: Tensor, variance: Tensor, points: PointBatch, width: int) -> Tensor:
+        """Σ⁻¹(z - μ), [B, m]."""
+        counts = variance > 0
+        scaled = torch.where(counts, residual / variance.clamp(min=torch.finfo(variance.dtype).tiny), 0.0)
+        rank = min(self.rank, variance.shape[1])
+        if rank < 2:
+            return scaled
+        top, index = variance.topk(rank, dim=1)
+        before = top.cumsum(1) - top
+        member = (before < self.share * variance.sum(1, keepdim=True)) & (top > 0)
+        centres = torch.stack([index % width + 0.5, index // width + 0.5], -1).to(variance) * self.stride
+        # Correlations: a unit diagonal, so that one jitter suits every density. Cells of no member stay by themselves.
+        scale = torch.where(member, top.clamp(min=torch.finfo(top.dtype).tiny).rsqrt(), 0.0)
+        block = covariance(points, centres, self.stride, self.alpha, self.beta)
+        block = block * scale[:, :, None] * scale[:, None]
+        unit = torch.eye(rank, device=block.device, dtype=torch.bool)
+        block = torch.where(unit, 1 + self.jitter, block)
+        # Not `cholesky`: it would wait for the device to learn whether it worked.
+        factor = torch.linalg.cholesky_ex(block)[0]
+        right = (residual.gather(1, index) * scale)[..., None]
+        half = torch.linalg.solve_triangular(factor, right, upper=False)
+        solved = torch.linalg.solve_triangular(factor.mT, half, upper=True)[..., 0] * scale
+        return scaled.scatter(1, index, torch.where(member, solved, scaled.gather(1, index)))
+
+    def compute(self, density: Tensor, points: PointBatch, context: LossContext | None) -> LossOutput:
+        if density.shape[1] != 1:
+            raise ConfigError(f"this loss needs one map an image, the network gives {density.shape[1]}")
+        check_density(density)
+        mask = cell_mask(context, density, self.stride)
+        if mask is not None:
+            density = density * mask
+        z, size = density.flatten(1), (density.shape[-2], density.shape[-1])
+        # In float64: the block is close to singular.
+        exact = PointBatch(torch.where(points.valid[..., None], points.xy, 0.0).double(), points.valid)
+        if context is not None and context.sizes is not None:
+            short = context.sizes.to(exact.xy).amin(1)
+        else:
+            short = exact.xy.new_full((len(z),), float(min(size) * self.stride))
+        mean, variance = self.distribution(exact, size, short, mask)
+        some = points.valid.any(1)
+        factor = (points.valid.sum(1) / mean.sum(1).clamp(min=1e-6))[:, None]
+        factor = torch.where(some[:, None], factor, 1.0)
+        residual = torch.where(some[:, None], z.detach().double() - mean * factor, 0.0)
+        if mask is not None:
+            residual = residual * mask.flatten(1)
+        gradient = self.precision_times(residual / factor, variance, exact, size[1]) / factor
+        value = 0.5 * (gradient * residual).sum(1)
+        terms = {
+            "likelihood": with_gradient(value.to(z), z, gradient.to(z)).mean(),
+            "empty": torch.where(some, 0.0, z.sum(1).abs()).mean(),
+        }
+        weights = {"likelihood": self.weight, "empty": 1.0}
+        total = torch.stack([weights[k] * t for k, t in terms.items()]).sum()
+        return LossOutput(total, {k: t.detach() for k, t in terms.items()}, weights)
+
+    def extra_repr(self) -> str:
+        return f"alpha={self.alpha}, beta={self.beta}, weight={self.weight}, rank={self.rank}, stride={self.stride}"
+
+
+def _noisecc(
+    stride: int = 8,
+    *,
+    noise: float = 8.0,
+    sigma: float = 8.0,
+    weight: float = 0.01,
+    rho: float = 0.15,
+    rank: int = 100,
+    share: float = 0.6,
+    jitter: float = 1e-3,
+) -> NoiseLoss:
+    return NoiseLoss(stride, noise=noise, sigma=sigma, weight=weight, rho=rho, rank=rank, share=share, jitter=jitter)
+
+
+register("noisecc", _noisecc)

@@ -1,0 +1,87 @@
+"""Small things that several networks share: output activations, starts that do not die, batch norm, checkpointing."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+from torch.utils.checkpoint import checkpoint
+
+from papm.models.head import ACTIVATIONS, non_negative
+
+SIGNED_ACTIVATIONS = (*ACTIVATIONS, "none")
+
+
+def activate(x: Tensor, activation: str) -> Tensor:
+    """`non_negative`, or x as it is for "none": what CSRNet and M-SFANet published, negative densities included."""
+    return x if activation == "none" else non_negative(x, activation)
+
+
+def normal_init(module: nn.Module, std: float = 0.01) -> None:
+    """Every convolution N(0, std²), biases zero: the start of CSRNet, MCNN, CAN and SFANet."""
+    for layer in module.modules():
+        if isinstance(layer, nn.Conv2d):
+            nn.init.normal_(layer.weight, std=std)
+            if layer.bias is not None:
+                nn.init.zeros_(layer.bias)
+
+
+def start_positive(output: nn.Conv2d, bias: float = 0.0) -> None:
+    """Make the last convolution's weights positive, so that a final ReLU passes gradients at the start.
+
+    Its inputs are outputs of ReLUs, much alike in every cell, so that one random sum of them has the same sign nearly
+    everywhere: with weights of both signs about every second start is a map of zeros which never learns.
+    """
+    with torch.no_grad():
+        output.weight.abs_()
+        if output.bias is not None:
+            nn.init.constant_(output.bias, bias)
+
+
+def resize(x: Tensor, like: Tensor, mode: str = "bilinear") -> Tensor:
+    """x at the rows and columns of `like`; `mode` as in `papm.models.head.upsample`.
+
+    The size, not a factor, is what is given: exported programs can then join both maps for every image size.
+    """
+    size = like.shape[-2:]
+    if mode == "nearest":
+        return F.interpolate(x, size=size, mode="nearest")
+    return F.interpolate(x, size=size, mode="bilinear", align_corners=mode == "bilinear-aligned")
+
+
+def checkpointed(active: bool, function: Callable[..., Any], *inputs: Any) -> Any:
+    """function(*inputs), keeping nothing but the inputs for the backward pass, which computes the rest again."""
+    if active and torch.is_grad_enabled():
+        return checkpoint(function, *inputs, use_reentrant=False)
+    return function(*inputs)
+
+
+class BatchNorm(nn.BatchNorm2d):
+    """Batch normalisation that can train on one value a channel, and knows when its forward pass runs twice.
+
+    One value (the global pool of a batch of one) has no deviation: the running statistics take its place. Inside a
+    checkpointed part the same batch comes twice a step; a momentum of 1 − √(1 − m) then moves the running statistics
+    exactly as far as m would have once.
+    """
+
+    def __init__(self, channels: int, recomputed: bool = False) -> None:
+        super().__init__(channels)
+        self.recomputed = recomputed
+
+    def forward(self, x: Tensor) -> Tensor:
+        batch = self.training and x.shape[0] * x.shape[2] * x.shape[3] > 1
+        assert self.momentum is not None
+        twice = self.recomputed and torch.is_grad_enabled()
+        momentum = 1 - math.sqrt(1 - self.momentum) if twice else self.momentum
+        return F.batch_norm(x, self.running_mean, self.running_var, self.weight, self.bias, batch, momentum, self.eps)
+
+
+def conv_block(inside: int, outside: int, kernel: int, norm: bool, *, dilation: int = 1, bias: bool = True,
+               recomputed: bool = False) -> nn.Sequential:  # fmt: skip
+    """Convolution that keeps the size, batch norm if `norm`, ReLU."""
+    conv = nn.Conv2d(inside, outside, kernel, padding=kernel // 2 * dilation, dilation=dilation, bias=bias)
+    return nn.Sequential(conv, *([BatchNorm(outside, recomputed)] if norm else []), nn.ReLU(inplace=True))

@@ -1,0 +1,184 @@
+"""`p2pnet`: proposes points instead of a map (Song et al., P2PNet, ICCV 2021).
+
+Every stride-8 cell holds a few reference points. One head says how far each of them is from an object (in hundreds of
+pixels), the other what is there: background or a class. Left out are the parts of the published network that nothing
+reads: the pyramid's other levels, and two convolutions in each head.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from papm.models.base import Network, _is_exporting, check_images, crop_to_image, pad_to_multiple, register
+from papm.models.base import require, require_count
+from papm.models.vgg import VGGTrunk, he_init, vgg_trunk
+from papm.structures import PointProposals
+
+STRIDE = 8
+OFFSET_SCALE = 100.0  # P2PNet's: an offset of 0.01, the size of fresh weights' outputs, is one pixel
+# Taps at strides 8 and 16: the last convolutions of the fourth and the fifth stage.
+TAPS = {
+    "vgg16": ("conv4_3", "conv5_3"),
+    "vgg16-bn": ("conv4_3", "conv5_3"),
+    "vgg19": ("conv4_4", "conv5_4"),
+}
+# Rows × columns of reference points in a cell: P2PNet's, and what its paper uses for UCF-QNRF.
+REFERENCES = {"2x2": (2, 2), "4x2": (4, 2)}
+
+
+class TinyTrunk(nn.Module):
+    """Features at strides 8 and 16 for scenes that a CPU learns in minutes; about 70 thousand parameters."""
+
+    channels = (48, 64)
+    strides = (8, 16)
+    reach = 1 + 2 + 4 + 8 + 8 + 16  # one pixel of its input's stride a conv3×3
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.down = nn.ModuleList(
+            nn.Conv2d(c, d, 3, stride=2, padding=1) for c, d in ((3, 16), (16, 32), (32, 48), (48, 64))
+        )
+        self.fine = nn.Conv2d(48, 48, 3, padding=1)
+        self.coarse = nn.Conv2d(64, 64, 3, padding=1)
+        he_init(self)
+        with torch.no_grad():
+            self.fine.weight.mul_(0.5)  # residual branches start small
+            self.coarse.weight.mul_(0.5)
+
+    def forward(self, images: Tensor) -> list[Tensor]:
+        """Images [B, 3, H, W] → [B, 48, H/8, W/8] and [B, 64, H/16, W/16]."""
+        x = images
+        for conv in self.down[:3]:
+            x = F.relu(conv(x), inplace=True)
+        fine = x + F.relu(self.fine(x))
+        x = F.relu(self.down[3](fine), inplace=True)
+        return [fine, x + F.relu(self.coarse(x))]
+
+
+class Pyramid(nn.Module):
+    """The stride-8 level of a feature pyramid: 1×1 convolutions, nearest ×2, sum, 3×3 smoothing."""
+
+    def __init__(self, channels: tuple[int, int], width: int) -> None:
+        super().__init__()
+        self.fine = nn.Conv2d(channels[0], width, 1)
+        self.coarse = nn.Conv2d(channels[1], width, 1)
+        self.smooth = nn.Conv2d(width, width, 3, padding=1)
+
+    def forward(self, features: list[Tensor]) -> Tensor:
+        """[B, c₀, h, w] and [B, c₁, h/2, w/2] → [B, width, h, w]."""
+        fine, coarse = features
+        x: Tensor = self.smooth(self.fine(fine) + F.interpolate(self.coarse(coarse), scale_factor=2.0, mode="nearest"))
+        return x
+
+
+class PointHead(nn.Module):
+    """Two 3×3 convolutions with ReLU and a third to `values` numbers for each of the `references` of a cell."""
+
+    def __init__(self, width: int, references: int, values: int) -> None:
+        super().__init__()
+        self.layers = nn.Sequential(
+            nn.Conv2d(width, width, 3, padding=1),
+            nn.ReLU(inplace=True),
+            nn.Conv2d(width, width, 3, padding=1),
+            nn.ReLU(inplace=True),
+        )
+        self.output = nn.Conv2d(width, references * values, 3, padding=1)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """[B, width, h, w] → [B, references·values, h, w], the values of one reference side by side."""
+        out: Tensor = self.output(self.layers(x))
+        return out
+
+
+def reference_points(
+    rows: int, columns: int, grid: tuple[int, int], device: torch.device | str | None = None
+) -> Tensor:
+    """Reference points [rows·columns·grid rows·grid columns, 2] in pixels: cells row by row, `grid` in each row by row.
+
+    >>> reference_points(1, 1, (2, 2)).tolist()
+    [[2.0, 2.0], [6.0, 2.0], [2.0, 6.0], [6.0, 6.0]]
+    """
+    y = (torch.arange(rows * grid[0], device=device) + 0.5) * (STRIDE / grid[0])
+    x = (torch.arange(columns * grid[1], device=device) + 0.5) * (STRIDE / grid[1])
+    shape = (rows, grid[0], columns, grid[1])
+    y = y.view(rows, grid[0], 1, 1).expand(shape)
+    x = x.view(1, 1, columns, grid[1]).expand(shape)
+    return torch.stack([x, y], -1).permute(0, 2, 1, 3, 4).reshape(-1, 2)
+
+
+class P2PNet(Network):
+    """Trunk, pyramid level, two heads; any image size, and no proposal that starts beyond the image."""
+
+    features: VGGTrunk | TinyTrunk
+
+    def __init__(self, features: VGGTrunk | TinyTrunk, width: int, grid: tuple[int, int], num_classes: int) -> None:
+        super().__init__()
+        self.features = features
+        self.stride, self.num_classes, self.grid = STRIDE, num_classes, grid
+        self.multiple = features.strides[-1]
+        # A stride-16 cell lies up to 8 px beyond the stride-8 cell that reads it; then four 3×3 convolutions at stride 8.
+        self.reach = features.reach + 8 + 4 * 8
+        self.pyramid = Pyramid((features.channels[0], features.channels[1]), width)
+        self.offsets = PointHead(width, grid[0] * grid[1], 2)
+        self.classes = PointHead(width, grid[0] * grid[1], num_classes + 1)
+
+    @property
+    def trunk(self) -> nn.Module | None:
+        """The VGG; a tiny trunk has no published weights and learns like the heads."""
+        return self.features if isinstance(self.features, VGGTrunk) else None
+
+    def forward(self, images: Tensor) -> PointProposals:
+        """Images [B, 3, H, W] → proposals whose references lie inside the image, M = ⌈H/8⌉·⌈W/8⌉·4 when all do.
+
+        Half precision ends here: pixels of a large image and differences of scores need float32.
+        """
+        check_images(images)
+        height, width = images.shape[-2:]
+        x = self.pyramid(self.features(pad_to_multiple(images, self.multiple)))
+        offsets, logits = (crop_to_image(head(x), height, width, STRIDE) for head in (self.offsets, self.classes))
+        rows, columns = offsets.shape[-2:]
+        offsets, logits = (t.permute(0, 2, 3, 1).reshape(len(images), -1, n) for t, n in self._values(offsets, logits))
+        reference = reference_points(rows, columns, self.grid, images.device).to(offsets.dtype)
+        # Training crops are multiples of the stride: nothing to drop, and nothing to wait for.
+        if _is_exporting() or height % STRIDE or width % STRIDE:
+            place = reference_points(rows, columns, self.grid)  # on the host
+            kept = ((place[:, 0] < width) & (place[:, 1] < height)).nonzero()[:, 0].to(images.device)
+            offsets, logits, reference = (
+                offsets.index_select(1, kept),
+                logits.index_select(1, kept),
+                reference.index_select(0, kept),
+            )
+        return PointProposals(reference + OFFSET_SCALE * offsets, logits, reference)
+
+    def _values(self, offsets: Tensor, logits: Tensor) -> list[tuple[Tensor, int]]:
+        both = [(offsets, 2), (logits, self.num_classes + 1)]
+        return [(t.float() if t.dtype in (torch.float16, torch.bfloat16) else t, n) for t, n in both]
+
+
+@register(
+    "p2pnet",
+    kind="points",
+    stride=STRIDE,
+    trunk="vgg16",
+    summary="a point detector: VGG, one pyramid level, offsets and classes of reference points (P2PNet)",
+)
+def p2pnet(*, trunk: str = "vgg16", num_classes: int = 1, references: str = "2x2", width: int = 0) -> Network:
+    """`trunk` = vgg16, vgg16-bn (the published one), vgg19, or tiny: a small one from nothing, for CPUs and tests.
+
+    `references` = 2x2 or 4x2 points a cell (rows × columns); `width` = channels of pyramid and heads, 0: 256, tiny 32.
+    """
+    require("trunk", trunk, (*TAPS, "tiny"))
+    require("references", references, REFERENCES)
+    require_count("num_classes", num_classes)
+    if width != 0:
+        require_count("width", width)
+    if trunk == "tiny":
+        network = P2PNet(TinyTrunk(), width or 32, REFERENCES[references], num_classes)
+        he_init(network.pyramid)
+        for head in (network.offsets, network.classes):
+            he_init(head.layers)
+            nn.init.normal_(head.output.weight, std=1e-3)  # references start where they are, classes undecided
+        return network
+    return P2PNet(vgg_trunk(trunk, TAPS[trunk]), width or 256, REFERENCES[references], num_classes)

@@ -1,0 +1,35 @@
+"""Two processes train and count as one does."""
+
+from __future__ import annotations
+
+import csv
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+SPEC = "synthetic:train=7,test=5,size=96,count=5-10"
+
+
+def run(folder: Path, *settings: str) -> tuple[list[float], dict[str, float]]:
+    command = [sys.executable, "-m", "papm", "train", SPEC, "--backbone", "tiny", "--out", str(folder), "device=cpu"]
+    keys = ["steps=6", "crop=64", "log_every=1", "eval_every=3", "select=last", *settings]
+    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
+    done = subprocess.run([*command, *keys], capture_output=True, text=True, timeout=240, env=environment)
+    assert done.returncode == 0, done.stderr
+    with (folder / "metrics.csv").open() as stream:
+        watched = [float(r["mae"]) for r in csv.DictReader(stream) if r["mae"]]
+    return watched, json.loads((folder / "result.json").read_text())
+
+
+@pytest.mark.slow
+def test_two_processes_give_the_metrics_of_one(tmp_path: Path) -> None:
+    one, single = run(tmp_path / "one", "batch=4")
+    two, double = run(tmp_path / "two", "batch=2", "devices=2")
+    assert len(one) == 2
+    # Five test images on two processes: an average of averages, or an image counted twice, would differ in the first digit.
+    assert two == pytest.approx(one, rel=1e-4)
+    assert double["mae"] == pytest.approx(single["mae"], rel=1e-4)

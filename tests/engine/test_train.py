@@ -1,0 +1,221 @@
+"""What a run does besides going on after a crash: learn, choose, refuse, make do with less memory."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+from papm import checkpoint, data
+from papm.config import TrainConfig
+from papm.engine import train as engine
+from papm.engine.data import CountingData, training_points
+from papm.engine.module import CountingModule, rate_factor
+from papm.engine.run_folder import read_metrics
+from papm.errors import CheckpointError, ConfigError, DataError, PapmError
+from papm.files import write_text
+
+SPEC = "synthetic:train=6,test=3,size=96,count=5-10"
+RESULT = [
+    "dataset",
+    "backbone",
+    "method",
+    "noise",
+    "noise_kind",
+    "seed",
+    "steps",
+    "options",
+    "select",
+    "mae",
+    "rmse",
+    "mae_last",
+    "mae_best_on_test",
+    "mae_in_image",
+    "weights_sha256",
+    "seconds",
+    "hardware",
+    "revision",
+]
+
+
+def config(**more: Any) -> TrainConfig:
+    keys = {"data": SPEC, "device": "cpu", "steps": 4, "crop": 64, "batch": 4, "log_every": 2, "select": "last"}
+    return engine.resolve(more.pop("method", "hd-papm"), "tiny", {**keys, **more})
+
+
+@pytest.mark.slow
+def test_a_network_learns_to_count(tmp_path: Path) -> None:
+    spec = "synthetic:look=cells,train=24,test=12,size=128,count=5-40,seed=3"
+    made = engine.train(config(data=spec, steps=250, crop=96, batch=6, eval_every=250), tmp_path)
+    assert made.result is not None
+    test = data.open_spec(spec)["test"]
+    counts = torch.tensor([float(s.count) for s in test])
+    constant = (counts - counts.median()).abs().mean()  # the best that can be done without looking
+    assert made.result["mae"] < 0.5 * constant
+
+
+@pytest.mark.parametrize(
+    "method", ["gaussian", "gaussian-16", "gaussian-adaptive", "hd-papm", "dm-count", "al-papm", "sc"]
+)
+def test_every_density_method_runs(tmp_path: Path, method: str) -> None:
+    made = engine.train(config(method=method, steps=2), tmp_path)
+    assert made.result is not None and made.result["method"] == method
+    rows = read_metrics(tmp_path / "metrics.csv")
+    assert [r["step"] for r in rows if "loss" in r] == [2]
+
+
+def test_the_result_has_the_fields_of_the_contract(tmp_path: Path) -> None:
+    engine.train(config(), tmp_path)
+    result = json.loads((tmp_path / "result.json").read_text())
+    assert set(RESULT) <= set(result)
+    assert result["select"] == "last" and result["mae"] == result["mae_last"]
+    assert result["mae_best_on_test"] <= result["mae_last"]
+    names = {
+        "config.yaml",
+        "environment.json",
+        "metrics.csv",
+        "tensorboard",
+        "last.ckpt",
+        "best.ckpt",
+        "predictions.csv",
+    }
+    assert names <= {p.name for p in tmp_path.iterdir()}
+
+
+def test_val_selection_never_looks_at_the_test_images(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    watched: list[str] = []
+    before = CountingData.watched
+
+    def spy(self: CountingData, index: int, device: torch.device) -> Tensor:
+        assert self.splits.monitor is not None
+        watched.append(self.splits.monitor[index].name)
+        return before(self, index, device)
+
+    monkeypatch.setattr(CountingData, "watched", spy)
+    made = engine.train(config(select="val", eval_every=2), tmp_path)
+    test = {s.name for s in data.open_spec(SPEC)["test"]}
+    assert watched and not set(watched) & test
+    assert made.result is not None and made.result["mae_best_on_test"] is None
+
+
+def test_best_is_the_lowest_evaluation(tmp_path: Path) -> None:
+    engine.train(config(select="test", steps=8, eval_every=2, lr=0.02), tmp_path)
+    watched = {r["step"]: r["mae"] for r in read_metrics(tmp_path / "metrics.csv") if "mae" in r}
+    assert checkpoint.load(tmp_path / "best.ckpt")[0].step == min(watched, key=lambda k: watched[k])
+
+
+def test_weights_are_averaged(tmp_path: Path) -> None:
+    """One step: decay (1+1)/(10+1), so the average is 2/11 of the start and 9/11 of the stepped weights."""
+    keys = {"steps": 1, "log_every": 1}
+    start = engine.build_network(config()).state_dict()
+    engine.train(config(**keys, ema=0.0), tmp_path / "plain")
+    engine.train(config(**keys, ema=0.999), tmp_path / "averaged")
+    stepped = checkpoint.load(tmp_path / "plain" / "best.ckpt")[1]
+    averaged = checkpoint.load(tmp_path / "averaged" / "best.ckpt")[1]
+    for k, w in averaged.items():
+        torch.testing.assert_close(w, 2 / 11 * start[k] + 9 / 11 * stepped[k], rtol=1e-5, atol=1e-7)
+
+
+def test_a_smaller_batch_when_memory_is_short(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    step = CountingModule.training_step
+
+    def short(self: CountingModule, batch: Any, batch_idx: int) -> Tensor:
+        if len(batch[0].images) > 1:
+            raise torch.OutOfMemoryError("CUDA out of memory")
+        return step(self, batch, batch_idx)
+
+    monkeypatch.setattr(CountingModule, "training_step", short)
+    assert engine.train(config(), tmp_path).step == 4
+    assert "batch: 1" in (tmp_path / "config.yaml").read_text()
+    assert "batch=2" in caplog.text and "batch=1" in caplog.text
+    monkeypatch.setattr(CountingModule, "training_step", lambda *_: (_ for _ in ()).throw(torch.OutOfMemoryError()))
+    with pytest.raises(PapmError, match="smaller crop"):
+        engine.train(config(), tmp_path / "none")
+
+
+def test_a_loss_that_explodes_ends_the_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    step = CountingModule.training_step
+    monkeypatch.setattr(CountingModule, "training_step", lambda *a: step(*a) * float("nan"))
+    monkeypatch.setattr(CountingModule, "flush", lambda self: {"loss": float("nan")})
+    with pytest.raises(PapmError, match=r"the loss became nan before step 2.*smaller lr"):
+        engine.train(config(), tmp_path)
+
+
+def test_a_full_disk_keeps_the_previous_checkpoint(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    from papm.engine import callbacks
+
+    real, calls = callbacks.write_atomic, []
+
+    def sometimes(path: Path, write: Any) -> None:
+        calls.append(path)
+        if len(calls) == 2:
+            raise PapmError(f"{path}: cannot be written (No space left on device); what was there before is kept")
+        real(path, write)
+
+    monkeypatch.setattr(callbacks, "write_atomic", sometimes)
+    assert engine.train(config(steps=6, save_every=2), tmp_path).step == 6
+    assert "No space left" in caplog.text
+    assert checkpoint.load(tmp_path / "last.ckpt")[0].step == 6
+
+
+def test_nothing_is_written_when_the_data_cannot_be_read(tmp_path: Path) -> None:
+    photos = tmp_path / "photos"
+    photos.mkdir()
+    for k in range(3):
+        (photos / f"{k}.png").write_bytes(b"\x89PNG\r\n\x1a\n not a picture")
+        write_text(photos / f"{k}.txt", "1 2\n")
+    with pytest.raises(DataError, match=r"0\.png"):
+        engine.train(config(data=f"folder:{photos}"), tmp_path / "run")
+    assert not (tmp_path / "run").exists()
+
+
+def test_starting_from_a_checkpoint(tmp_path: Path) -> None:
+    engine.train(config(), tmp_path / "first")
+    network = engine.build_network(config(init=str(tmp_path / "first")))
+    saved = checkpoint.load(tmp_path / "first" / "best.ckpt")[1]
+    assert all(torch.equal(saved[k], v) for k, v in network.state_dict().items())
+    with pytest.raises(ConfigError, match="is a 'tiny', the run trains a 'vgg19'"):
+        engine.build_network(engine.resolve("hd-papm", "vgg19", {"init": str(tmp_path / "first")}))
+    with pytest.raises(CheckpointError, match="another network"):
+        engine.build_network(config(init=str(tmp_path / "first"), network={"stride": 8}))
+
+
+def test_unknown_names_are_named(tmp_path: Path) -> None:
+    for more, message in (
+        ({"method": "hd-pamp"}, "unknown method 'hd-pamp'; did you mean 'hd-papm'"),
+        ({"stepz": 3}, "unknown key 'stepz'; did you mean 'steps'"),
+        ({"loss": {"sigm": 3}}, "unknown option of loss 'hd-papm' 'sigm'; did you mean 'sigma'"),
+        ({"network": {"strid": 3}}, "unknown option of network 'tiny' 'strid'; did you mean 'stride'"),
+    ):
+        with pytest.raises(ConfigError, match=message):
+            config(**more)
+
+
+def test_noise_moves_training_points_and_is_repeatable() -> None:
+    sample = data.open_spec(SPEC)["train"][0]
+    still, moved = training_points(sample, config()), training_points(sample, config(noise=8))
+    distance = ((moved - still)[:, :2] ** 2).sum(1) ** 0.5
+    assert distance == pytest.approx(8, rel=1e-4)
+    assert (training_points(sample, config(noise=8)) == moved).all()
+    assert not (training_points(sample, config(noise=8, seed=1)) == moved).all()
+
+
+def test_the_rate_warms_up_and_falls() -> None:
+    c = config(steps=100, warmup=10)
+    factors = [rate_factor(k, c) for k in range(101)]
+    assert factors[0] == pytest.approx(0.1, rel=0.01) and max(factors) == factors[9]
+    assert factors[100] == pytest.approx(0.01)
+    assert rate_factor(50, config(schedule="constant", warmup=10)) == 1
+
+
+def test_region_and_margin_train(tmp_path: Path) -> None:
+    made = engine.train(config(method="al-papm", crop=96, margin=16, region=32, steps=2), tmp_path)
+    assert made.result is not None
