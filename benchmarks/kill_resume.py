@@ -49,6 +49,12 @@ def losses(folder: Path) -> dict[int, float]:
     return {r["step"]: r["loss"] for r in read_metrics(folder / "metrics.csv") if "loss" in r}
 
 
+def metrics_size(folder: Path) -> int:
+    """Grows with every logged step."""
+    file = folder / "metrics.csv"
+    return file.stat().st_size if file.exists() else 0
+
+
 def main() -> int:
     """Kill, resume, compare."""
     parser = argparse.ArgumentParser(description=__doc__)
@@ -61,33 +67,40 @@ def main() -> int:
     with tempfile.TemporaryDirectory() as place:
         whole, cut = Path(place) / "whole", Path(place) / "cut"
         began = time.monotonic()
-        subprocess.run(command(whole, given.steps, False), env=environment, check=True, stdout=subprocess.DEVNULL)
-        full = time.monotonic() - began
+        process = subprocess.Popen(command(whole, given.steps, False), env=environment, stdout=subprocess.DEVNULL)
+        while process.poll() is None and not (whole / "metrics.csv").exists():
+            time.sleep(0.05)
+        start = time.monotonic() - began
+        if process.wait():
+            return 1
+        full = time.monotonic() - began - start
+        print(f"left alone: {start:.1f} s to start, {full:.1f} s of training", flush=True)
         for kill in range(given.kills):
             reached = max(losses(cut), default=0)
             resume = (cut / "config.yaml").exists()
             process = subprocess.Popen(
                 command(cut, given.steps, resume), env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
             )
-            # At any moment: while starting, reading, stepping, or writing a checkpoint.
-            delay = random.uniform(0.3, max(4.0, 2 * full / given.kills + 3))
-            try:
-                process.wait(delay)
-                print(f"kill {kill + 1}: the run had ended already", flush=True)
-            except subprocess.TimeoutExpired:
-                process.kill()
-                process.wait()
-                print(
-                    f"kill {kill + 1}: after {delay:.2f} s, steps {reached} → {max(losses(cut), default=0)}", flush=True
-                )
+            # At any moment: every fourth while starting, the others while stepping or writing a checkpoint.
+            if kill % 4 == 3:
+                time.sleep(random.uniform(0.2, start))
+            else:
+                size = metrics_size(cut)
+                while process.poll() is None and metrics_size(cut) == size:
+                    time.sleep(0.01)
+                time.sleep(random.uniform(0, full / given.kills))
+            ended = process.poll() is not None
+            process.kill()
+            process.wait()
+            now = max(losses(cut), default=0)
+            print(f"kill {kill + 1}: steps {reached} → {now}{', had ended' if ended else ''}", flush=True)
         resume = (cut / "config.yaml").exists()
         subprocess.run(command(cut, given.steps, resume), env=environment, check=True, stdout=subprocess.DEVNULL)
         same_losses = losses(whole) == losses(cut)
         a, b = (checkpoint.load(f / "best.ckpt")[1] for f in (whole, cut))
         same_weights = all(torch.equal(a[k], b[k]) for k in a)
-        print(
-            f"{len(losses(whole))} losses {'equal' if same_losses else 'DIFFER'}, weights {'equal' if same_weights else 'DIFFER'}"
-        )
+        words = {True: "equal", False: "DIFFER"}
+        print(f"{len(losses(whole))} losses {words[same_losses]}, weights {words[same_weights]}")
         return 0 if same_losses and same_weights else 1
 
 
