@@ -337,7 +337,7 @@ def test_a_cell_counts_when_one_of_its_pixels_does() -> None:
 
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
-@pytest.mark.parametrize("name", DENSITY_LOSSES)
+@pytest.mark.parametrize("name", (*DENSITY_LOSSES, "bl", "ial", "noisecc"))
 @pytest.mark.parametrize("region", [0, 16])
 def test_on_a_gpu_the_same_without_waiting_for_it(name: str, region: int) -> None:
     """With points, halo and mask already there, forward and backward contain no host sync."""

@@ -42,6 +42,7 @@ static void pause(int why) {
     swapcontext(&fibers[me].context, &scheduler);
 }
 static void __syncthreads() { pause(2); }
+static void __syncwarp() { pause(1); }
 template <class T> static T exchange(T value, int other) {
     const int me = threadIdx.x;
     std::memcpy(&slots[me], &value, sizeof value);

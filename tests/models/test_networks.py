@@ -79,6 +79,19 @@ def test_a_long_thin_image(build: Build, name: str, cells: tuple[int, int]) -> N
     assert bool(density.isfinite().all()) and bool((density >= 0).all())
 
 
+@pytest.mark.parametrize("name", NAMES)
+@torch.no_grad()
+def test_counts_of_odd_sizes_in_half_precision(build: Build, name: str) -> None:
+    network = build(name)
+    half = copy.deepcopy(network).half()
+    for size in ((1, 1), (3, 130), (65, 7)):
+        image = images(*size)
+        with torch.autocast("cpu", dtype=torch.bfloat16):
+            mixed = network(image).density
+        for density in (mixed, half(image.half()).density):
+            assert bool(density.isfinite().all()) and density.sum() >= 0 and bool((density >= 0).all())
+
+
 @pytest.mark.parametrize(("name", "options"), VARIANTS, ids=IDS)
 @torch.no_grad()
 def test_padding_is_the_mean_colour_and_not_counted(build: Build, name: str, options: dict[str, Any]) -> None:

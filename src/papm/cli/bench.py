@@ -78,6 +78,68 @@ def targets(
     _show("targets", what, listed, bench.agree(rows, points), machine("cpu"), json)
 
 
+@bench("transport")
+def transport(
+    points: Annotated[int, typer.Option(help="Points in a crop.", min=1)] = 200,
+    images: Annotated[int, typer.Option(help="Crops in a batch.", min=1)] = 4,
+    crop: Annotated[int, typer.Option(help="Side of a crop in pixels.", min=8)] = 256,
+    cost: Annotated[str, typer.Option(help="l2 or ggd-l2.")] = "ggd-l2",
+    sweep: Annotated[
+        bool, typer.Option("--sweep", help="Show instead how our time grows with points and crop.")
+    ] = False,
+    repeat: Repeat = 5,
+    json: Json = False,
+) -> None:
+    """Transport points onto density maps, beside POT and geomloss where they are installed.
+
+    Example: papm bench transport --points 1000 --crop 512
+    """
+    from papm.bench import transport as bench
+    from papm.bench.timing import machine
+    from papm.cli import ui
+
+    if sweep:
+        with _busy("solving"):
+            grown = bench.sweep(images=images, cost=cost)
+        listed = [vars(g) for g in grown]
+        if json:
+            ui.print_json(
+                {"bench": "transport", "images": images, "cost": cost, "hardware": machine("cpu"), "rows": listed}
+            )
+        else:
+            ui.table(list(listed[0]), [list(r.values()) for r in listed], title=f"transport: {images} images, {cost}")
+        return
+    with _busy("solving"):
+        rows = bench.run(images=images, points=points, crop=crop, cost=cost, repeat=repeat)
+    what = {"images": images, "points": points, "crop": crop, "cost": cost, "repeat": repeat}
+    shown = [{**_timing(r.timing), "difference_of_potentials": r.difference} for r in rows]
+    _show("transport", what, shown, bench.agree(rows), machine("cpu"), json)
+
+
+@bench("matching")
+def matching(
+    points: Annotated[int, typer.Option(help="Points in a crop.", min=1)] = 100,
+    problems: Annotated[int, typer.Option(help="Crops in a batch.", min=1)] = 32,
+    crop: Annotated[int, typer.Option(help="Side of a crop in pixels; 128 has 1024 proposals.", min=8)] = 128,
+    cost: Annotated[str, typer.Option(help="l2, ggd or ggd-literal.")] = "ggd",
+    clumped: Annotated[bool, typer.Option("--clumped", help="All points of a crop in one clump.")] = False,
+    repeat: Repeat = 5,
+    json: Json = False,
+) -> None:
+    """Assign points to proposals on the CPU, beside scipy.
+
+    Example: papm bench matching --points 400 --cost ggd-literal
+    """
+    from papm.bench import matching as bench
+    from papm.bench.timing import machine
+
+    with _busy("assigning"):
+        rows = bench.run(cost, problems, points, crop, clumped, repeat)  # type: ignore[arg-type]
+    what = {"points": points, "problems": problems, "crop": crop, "cost": cost, "clumped": clumped, "repeat": repeat}
+    listed = [{**_timing(r.timing), "excess_per_pair": r.excess} for r in rows]
+    _show("matching", what, listed, bench.agree(rows), machine("cpu"), json)
+
+
 def _timing(timing: Any) -> dict[str, Any]:
     return {"name": timing.name, "median_ms": timing.median_ms, "min_ms": timing.min_ms, "ratio": timing.ratio}
 
@@ -115,7 +177,7 @@ def _show(
         )
         typer.echo(f"Measured in turn on {hardware}")
     if not agree:
-        ui.err.print(f"papm: the candidates of bench {name} do not give the same result")
+        ui.note(f"papm: the candidates of bench {name} do not give the same result")
         raise typer.Exit(1)
 
 

@@ -239,7 +239,7 @@ def split(
     found = io.writable(io.open_dataset(data, options))
     parts = {"train": io.pool(found)}
     if len(found) > 1:
-        ui.err.print(f"The splits {', '.join(found)} are put together and divided anew.")
+        ui.note(f"The splits {', '.join(found)} are put together and divided anew.")
     if test:
         parts["train"], parts["test"] = hold_out(parts["train"], test, seed)
     if val:

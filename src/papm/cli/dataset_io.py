@@ -86,7 +86,7 @@ def writable(found: Mapping[str, Dataset]) -> dict[str, Dataset]:
     if not kept:
         raise DataError(f"a folder dataset has the splits train, val and test, and this one has {', '.join(found)}")
     if left := [s for s in found if s not in kept]:
-        ui.err.print(f"Left out, for a folder dataset cannot hold them: {', '.join(left)}")
+        ui.note(f"Left out, for a folder dataset cannot hold them: {', '.join(left)}")
     return kept
 
 
@@ -150,11 +150,9 @@ def write(
         if made is not None:
             write_json(draft / "displaced.json", made)
     if lost:
-        ui.err.print(f"Folder data cannot hold {', '.join(sorted(lost))}: left out.")
+        ui.note(f"Folder data cannot hold {', '.join(sorted(lost))}: left out.")
     if outside := sum(n["outside"] for n in done.values()):
-        ui.err.print(
-            f"{outside} points lie outside their image, an error in folder data; --inside-only leaves them out."
-        )
+        ui.note(f"{outside} points lie outside their image, an error in folder data; --inside-only leaves them out.")
     return done
 
 

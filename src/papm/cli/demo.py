@@ -39,5 +39,5 @@ def demo(
         outcome.rows,
         title=f"Test MAE on {plan.test} {look} scenes of {outcome.mean_count:.0f} objects",
     )
-    ui.out.print(outcome.words)
-    ui.out.print(f"Pictures and curves: {outcome.report}   Try: papm predict {outcome.best} YOUR_IMAGE --out results")
+    ui.say(outcome.words)
+    ui.say(f"Pictures and curves: {outcome.report}   Try: papm predict {outcome.best} YOUR_IMAGE --out results")

@@ -51,4 +51,4 @@ def doctor(json: Annotated[bool, typer.Option("--json", help="Print as JSON.")] 
     rows = [[k, "none" if v == [] else str(v)] for k, v in facts.items()]
     ui.table(["what", "found"], rows + [[k, v] for k, v in packages.items()])
     for p in problems:
-        ui.err.print(f"papm: {p}")
+        ui.note(f"papm: {p}")

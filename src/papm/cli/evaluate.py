@@ -140,6 +140,6 @@ def _count(model: Path, data: str, split: str, device: str, out: Path | None, js
         [[n, v, "{:.2f} to {:.2f}".format(*interval[n.lower()])] for n, v in rows],
         title=f"{data} {split}: {found.score.n} images",
     )
-    ui.out.print(f"Bias of the total count {100 * found.score.bias:+.1f} %")
+    ui.say(f"Bias of the total count {100 * found.score.bias:+.1f} %")
     if found.score_in_image.mae != found.score.mae:
-        ui.out.print(f"Against points inside their image only: MAE {found.score_in_image.mae:.2f}")
+        ui.say(f"Against points inside their image only: MAE {found.score_in_image.mae:.2f}")

@@ -195,8 +195,8 @@ def show_qnrf(points: PointSet, about: dict[str, str], matching: str, out: Path 
     rows: list[list[object]] = [[f"{t:g} px", 100 * s.precision, 100 * s.recall, 100 * s.f1] for t, s in at]
     rows.append(["mean of 1…100 px", *(100 * float(str(made[k])) for k in ("precision", "recall", "f1"))])
     ui.table(["within", "precision %", "recall %", "F1 %"], rows, title=f"{_title(points)}; {matching} matching")
-    ui.out.print(f"AUC, precision over recall (trapezoids through the thresholds): {score.auc_pr:.4f}")
-    ui.out.print(f"AUC, mean of F1 over the thresholds: {score.auc_threshold:.4f}")
+    ui.say(f"AUC, precision over recall (trapezoids through the thresholds): {score.auc_pr:.4f}")
+    ui.say(f"AUC, mean of F1 over the thresholds: {score.auc_threshold:.4f}")
 
 
 def _title(points: PointSet) -> str:

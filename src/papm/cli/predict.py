@@ -68,11 +68,11 @@ def predict(
         ui.print_json([{"image": p.name, "count": round(p.count, 3)} for p in predictions])
     else:
         for p in predictions[:20]:
-            ui.out.print(f"{p.count:9.1f}  {p.name}")
+            ui.say(f"{p.count:9.1f}  {p.name}")
         if len(predictions) > 20:
-            ui.out.print(f"… and {len(predictions) - 20} more in {out}/counts.csv")
-        ui.out.print(f"Results in {out}")
+            ui.say(f"… and {len(predictions) - 20} more in {out}/counts.csv")
+        ui.say(f"Results in {out}")
     for fault in faults:
-        ui.err.print(f"papm: {fault}")
+        ui.note(f"papm: {fault}")
     if faults:
         raise typer.Exit(2)

@@ -20,4 +20,4 @@ def report(run: Annotated[Path, typer.Argument(help="A run folder.")]) -> None:
     from papm.cli import ui
     from papm.report.run import write_report
 
-    ui.out.print(f"Report: {write_report(run)}")
+    ui.say(f"Report: {write_report(run)}")

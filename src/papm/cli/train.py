@@ -64,7 +64,7 @@ def train(
         watcher = ui.TrainingBar(progress, f"{method} · {backbone}", resolved.steps)
         run = engine.train(resolved, out, resume=resume, watcher=watcher, on_image=lambda: progress.advance(reading))
     if run.interrupted:
-        ui.err.print(f"Stopped at step {run.step} of {resolved.steps}; everything is in {out}. Go on with --resume.")
+        ui.note(f"Stopped at step {run.step} of {resolved.steps}; everything is in {out}. Go on with --resume.")
         raise typer.Exit(1)
     assert run.result is not None
     if run.shown is not None:
@@ -75,8 +75,8 @@ def train(
         return
     if run.result["mae"] is not None:
         low, high = run.result["intervals"].get("mae", (math.nan, math.nan))
-        ui.out.print(
+        ui.say(
             f"{run.result['split']} MAE {run.result['mae']:.2f} (95 % {low:.2f} to {high:.2f}), RMSE {run.result['rmse']:.2f}, "
             f"{run.result['images']} images, weights chosen by: {run.result['select']}"
         )
-    ui.out.print(f"Run: {out}   Report: {report}   Next: papm predict {out} IMAGE --out results")
+    ui.say(f"Run: {out}   Report: {report}   Next: papm predict {out} IMAGE --out results")

@@ -25,6 +25,16 @@ out = Console(highlight=False)
 err = Console(stderr=True, highlight=False)
 
 
+def say(text: str) -> None:
+    """A line of a result; long paths are not broken, square brackets mean themselves."""
+    out.print(text, soft_wrap=True, markup=False)
+
+
+def note(text: str) -> None:
+    """A remark or a complaint, beside the results."""
+    err.print(text, soft_wrap=True, markup=False)
+
+
 def print_json(value: Any) -> None:
     """Machine-readable output, nothing else on stdout."""
     sys.stdout.write(json.dumps(value, indent=2, ensure_ascii=False, allow_nan=False) + "\n")
@@ -71,7 +81,7 @@ class _Items:
         self.progress.advance(self.task)
         if not err.is_terminal and time.monotonic() - self.said > 10:
             self.said = time.monotonic()
-            err.print(f"{self.what}: {self.done}/{self.total}")
+            note(f"{self.what}: {self.done}/{self.total}")
 
 
 @contextmanager
@@ -101,4 +111,4 @@ class TrainingBar:
         self.progress.update(self.task, completed=step, note=f"{self.loss}  {self.mae}")
         if not err.is_terminal and total and time.monotonic() - self.said > 10:
             self.said = time.monotonic()
-            err.print(f"{self.title}: step {step}/{total}  {self.loss}  {self.mae}")
+            note(f"{self.title}: step {step}/{total}  {self.loss}  {self.mae}")

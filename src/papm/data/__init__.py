@@ -1,19 +1,36 @@
 """Datasets: `papm.data.open("shanghaitech-a", root)["train"][0].points`."""
 
 from papm.data import synthetic
-from papm.data.base import Annotation, Dataset, Entry, Reader, open, open_spec, parse_spec, register
-from papm.data.readers import folder, shanghaitech
+from papm.data.base import (
+    Annotation,
+    Dataset,
+    Entry,
+    Reader,
+    open,
+    open_spec,
+    parse_spec,
+    register,
+    require_annotated,
+)
+from papm.data.readers import carpk, dota, folder, jhu, nwpu, shanghaitech, trancos, ucf
 
 __all__ = [
     "Annotation",
     "Dataset",
     "Entry",
     "Reader",
+    "carpk",
+    "dota",
     "folder",
+    "jhu",
+    "nwpu",
     "open",
     "open_spec",
     "parse_spec",
     "register",
+    "require_annotated",
     "shanghaitech",
     "synthetic",
+    "trancos",
+    "ucf",
 ]

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import difflib
 import inspect
+import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -19,6 +20,8 @@ from torch import Tensor
 
 from papm.errors import DataError, unknown
 from papm.structures import Sample
+
+logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
@@ -68,6 +71,11 @@ class Dataset(Sequence[Sample]):
     def __iter__(self) -> Iterator[Sample]:
         return iter(self.samples)
 
+    @property
+    def hidden(self) -> bool:
+        """Whether the annotations of these images are not published: they can be counted, not evaluated or learned from."""
+        return any(s.meta.get("hidden") for s in self.samples)
+
     def subset(self, indices: Sequence[int], split: str | None = None) -> Dataset:
         """The samples at `indices`, as a dataset."""
         return Dataset([self.samples[i] for i in indices], self.name, self.split if split is None else split, self.root)
@@ -76,7 +84,19 @@ class Dataset(Sequence[Sample]):
         return f"Dataset({self.name or 'unnamed'}/{self.split}, {len(self)} images)"
 
 
+def require_annotated(dataset: Dataset) -> Dataset:
+    """The dataset itself; DataError when its annotations are not published, so that nothing can be compared or learned."""
+    if dataset.hidden:
+        where = "/".join(w for w in (dataset.name, dataset.split) if w) or "these images"
+        raise DataError(
+            f"{where}: the annotations of these images are not published, so there is nothing to compare with;"
+            " use another split, or 'papm predict' to count them"
+        )
+    return dataset
+
+
 Entries = Mapping[str, Sequence[Entry]]
+Expected = Mapping[str, tuple[int, int | None]]
 
 
 @dataclass(frozen=True)
@@ -91,6 +111,9 @@ class Reader:
     origin: float = 0.0
     layout: str = ""  # the folder tree it expects, for messages and docs
     outside_is_error: bool = False  # points outside the image: a fault (own data) or a known blemish (published data)
+    expected: Expected = field(default_factory=dict)  # split -> published (images, points or None); "*" is the whole
+    blank_is_empty: bool = False  # an annotation file of zero bytes is how the format says "no objects"
+    lists_images: bool = False  # lists say which images belong: files beside them are no strays
 
 
 _READERS: dict[str, Reader] = {}
@@ -149,7 +172,27 @@ def open(name: str, root: str | Path | None = None, **options: Any) -> dict[str,
         raise DataError(f"{folder}: no such folder (for dataset '{name}')")
     check_options(r, options)
     splits = r.entries(folder, **options)
-    return {s: Dataset([build_sample(e) for e in es], name, s, folder) for s, es in splits.items() if es}
+    found = {s: Dataset([build_sample(e) for e in es], name, s, folder) for s, es in splits.items() if es}
+    if not options:
+        for difference in unexpected(r.expected, {s: [(x.source, x.count) for x in d] for s, d in found.items()}):
+            logger.warning("%s: %s", folder, difference)
+    return found
+
+
+def unexpected(expected: Expected, found: Mapping[str, Sequence[tuple[object, int]]]) -> list[str]:
+    """Where images and points differ from the published numbers; `found` has (image, its points) of each split.
+
+    >>> unexpected({"train": (300, 162707)}, {"train": [("a.jpg", 12)]})
+    ["the split 'train' has 1 image, 300 are published", "the split 'train' has 12 points, 162,707 are published"]
+    """
+    out: list[str] = []
+    for split, (images, points) in expected.items():
+        pairs = dict(p for ps in found.values() for p in ps) if split == "*" else dict(found.get(split, ()))
+        where = "the whole" if split == "*" else f"the split '{split}'"
+        for have, want, noun in ((len(pairs), images, "image"), (sum(pairs.values()), points, "point")):
+            if want is not None and have != want:
+                out.append(f"{where} has {have:,} {noun}{'' if have == 1 else 's'}, {want:,} are published")
+    return out
 
 
 def check_options(r: Reader, options: Mapping[str, Any]) -> None:

@@ -17,7 +17,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from papm.data.base import Annotation, Dataset, Entry, Reader, reader
+from papm.data.base import Annotation, Dataset, Entry, Reader, reader, unexpected
 from papm.data.readers.faults import AnnotationError
 from papm.data.readers.formats import looks_like_txt
 from papm.errors import DataError, PapmError
@@ -76,17 +76,28 @@ def check(
         findings.append(Finding("error", folder, None, "no images in this dataset"))
     done = 0
     contents: dict[bytes, tuple[str, Path]] = {}
+    known: dict[
+        tuple[Path, Path | None], _Seen
+    ] = {}  # splits may overlap (folds, trainval): each image is told of once
+    by_split: dict[str, list[_Seen]] = {}
     for split, es in splits.items():
-        seen: list[_Seen] = []
+        seen = by_split[split] = []
         for entry in es:
-            seen.append(_look(entry, r, decode, findings))
-            if decode:
-                _same_file(entry.image, split, contents, findings)
+            key = (entry.image, entry.annotation)
+            if key not in known:
+                known[key] = _look(entry, r, decode, findings)
+                if decode:
+                    _same_file(entry.image, split, contents, findings)
+            seen.append(known[key])
             done += 1
             if on_item is not None:
                 on_item(done, total)
         _whole_split(split, folder, seen, r, findings)
-    findings += _strays([e for es in splits.values() for e in es])
+    if not options:
+        counted = {s: [(x.entry.image, x.points or 0) for x in seen] for s, seen in by_split.items()}
+        findings += [Finding("warning", folder, None, d) for d in unexpected(r.expected, counted)]
+    if not r.lists_images:
+        findings += _strays([e for es in splits.values() for e in es])
     rank = {"error": 0, "warning": 1, "info": 2}
     return sorted(findings, key=lambda f: rank[f.severity])
 
@@ -100,6 +111,8 @@ class _Seen:
     outside: int = 0
     outside_swapped: int = 0  # outside if x and y changed places
     blank_file: bool = False  # the annotation file has zero bytes
+    hidden: bool = False  # its annotation is not published
+    outside_region: int = 0  # points inside the image and outside its region of interest
 
 
 def _error(file: Path | None, e: PapmError) -> Finding:
@@ -128,6 +141,8 @@ def _look(entry: Entry, r: Reader, decode: bool, findings: list[Finding]) -> _Se
         findings.append(_error(entry.annotation, e))
     if annotation is None:
         return _Seen(entry, None)
+    if annotation.meta.get("hidden"):
+        return _Seen(entry, None, hidden=True)
     points = annotation.points
     _remarks(entry, annotation, size, findings)
     if again := len(points) - len(torch.unique(points, dim=0)):
@@ -149,7 +164,25 @@ def _look(entry: Entry, r: Reader, decode: bool, findings: list[Finding]) -> _Se
         )
         line = annotation.lines[worst] if annotation.lines else None
         findings.append(Finding("error" if r.outside_is_error else "warning", entry.annotation, line, message))
-    return _Seen(entry, len(points), outside, swapped, blank)
+    return _Seen(entry, len(points), outside, swapped, blank, outside_region=_region(entry, points, size, findings))
+
+
+def _region(entry: Entry, points: Tensor, size: tuple[int, int], findings: list[Finding]) -> int:
+    """Number of points outside the region of interest; a region that cannot be read, or of another size, is a finding."""
+    if entry.roi is None:
+        return 0
+    try:
+        region = entry.roi()
+    except DataError as e:
+        findings.append(_error(entry.image, e))
+        return 0
+    if tuple(region.shape) != size:
+        shape = "×".join(map(str, reversed(region.shape)))
+        message = f"the region of interest is {shape}, the upright image {size[1]}×{size[0]}"
+        findings.append(Finding("error", entry.image, None, message))
+        return 0
+    x, y = points[_outside_by(points, size) == 0].floor().long().unbind(-1)
+    return int((~region[y, x].bool()).sum())
 
 
 def _remarks(entry: Entry, a: Annotation, size: tuple[int, int] | None, findings: list[Finding]) -> None:
@@ -160,6 +193,10 @@ def _remarks(entry: Entry, a: Annotation, size: tuple[int, int] | None, findings
         findings.append(
             Finding("info", entry.annotation, None, f"{entry.name}: {_n(crowds, 'iscrowd region')} left out")
         )
+    declared_count = a.meta.get("declared_count")
+    if isinstance(declared_count, int) and declared_count != len(a.points):
+        message = f"{entry.name}: {_n(len(a.points), 'point')}, its label says {declared_count}"
+        findings.append(Finding("warning", entry.annotation, None, message))
     declared = a.meta.get("declared_size")
     if declared is not None and size is not None and tuple(declared) != size:
         message = f"the annotations say {declared[1]}×{declared[0]}, the upright image is {size[1]}×{size[0]}"
@@ -199,13 +236,19 @@ def _whole_split(split: str, root: Path, seen: Sequence[_Seen], r: Reader, findi
     if not seen:
         findings.append(Finding("error", root, None, f"the split '{split}' has no images"))
         return
+    if hidden := sum(s.hidden for s in seen):
+        message = f"the annotations of {_n(hidden, 'image')} of the split '{split}' are not published"
+        findings.append(Finding("info", root, None, message))
+    if away := sum(s.outside_region for s in seen):
+        message = f"{_n(away, 'point')} of the split '{split}' outside the region of interest"
+        findings.append(Finding("info", root, None, message))
     parsed = [s for s in seen if s.points is not None]
     points = sum(s.points or 0 for s in parsed)
     if points == 0 and len(parsed) == len(seen):
         findings.append(Finding("error", root, None, f"the split '{split}' has no points at all"))
     elif empty := [s for s in parsed if s.points == 0]:
         findings.append(Finding("info", root, None, f"{_n(len(empty), 'image')} of the split '{split}' without points"))
-    if points:
+    if points and not r.blank_is_empty:
         for s in parsed:
             if s.blank_file:
                 message = (

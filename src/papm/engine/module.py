@@ -17,8 +17,8 @@ from papm.imagenet import normalize
 from papm.losses import CountingLoss, LossContext
 from papm.metrics.torch_counting import CountingMetrics
 from papm.models import Network
-from papm.predict.predictor import counts
-from papm.structures import LossOutput
+from papm.predict.predictor import counts, objects
+from papm.structures import LossOutput, PointProposals
 
 
 class CountingModule(pl.LightningModule):
@@ -61,10 +61,14 @@ class CountingModule(pl.LightningModule):
         self.loss_step = RecordedLoss(self._loss)
 
     def _count_error(self, output: Any, batch: TrainBatch) -> Tensor:
-        """Mean |Σ density − n| of the crops, the plainest sign of learning."""
+        """Mean |count − n| of the crops, the plainest sign of learning."""
         made, _ = batch
-        if not hasattr(output, "density"):
-            return (counts(output) - made.points.counts).abs().mean()
+        if isinstance(output, PointProposals):
+            found = objects(output)
+            if made.mask is not None:
+                x, y = output.reference.long().unbind(-1)
+                found = found & made.mask[:, y, x]
+            return (found.sum(1) - made.points.counts).abs().mean()
         density: Tensor = output.density
         if made.mask is not None:
             s = output.stride

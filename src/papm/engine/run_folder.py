@@ -37,6 +37,8 @@ def check(folder: Path, config: TrainConfig, resume: bool) -> None:
         raise ConfigError(f"{folder}: there is no run to resume here")
     if resume:
         check_same(folder, config)
+        for draft in folder.glob(".*.tmp"):  # of a checkpoint that a killed process was writing
+            draft.unlink(missing_ok=True)
 
 
 def create(folder: Path, config: TrainConfig) -> None:

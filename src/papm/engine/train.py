@@ -58,7 +58,11 @@ def resolve(method: str, backbone: str, given: dict[str, Any]) -> TrainConfig:
     """Defaults, then the recipe of the method and backbone, then what the user set."""
     models.info(backbone)
     recipe = methods.recipe(method, backbone, given.get("network"))
-    config = configuration.from_mapping({**recipe, "method": method, "backbone": backbone, **given})
+    # Options are merged one by one: choosing a stride does not undo the recipe's activation.
+    merged: dict[str, Any] = {
+        k: {**recipe.get(k, {}), **(given.get(k) or {})} for k in ("loss", "network") if k in recipe or k in given
+    }
+    config = configuration.from_mapping({**recipe, "method": method, "backbone": backbone, **given, **merged})
     known = models.info(backbone).options
     for key in config.network:
         if key not in known:
@@ -182,7 +186,8 @@ def place_on(device: torch.device, module: CountingModule, counting: CountingDat
     if config.compile == "yes" or (config.compile == "auto" and config.steps >= COMPILE_PAYS):
         network.compile(mode=COMPILE_MODE, dynamic=False)
         counting.compile_crops()
-        module.record_loss()
+        if not module.loss.needs_images and not any(True for _ in module.loss.parameters()):
+            module.record_loss()  # what is recorded knows the gradient of the map only
 
 
 def average_weights(config: TrainConfig, device: torch.device) -> AveragedWeights | None:

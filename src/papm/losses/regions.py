@@ -54,7 +54,7 @@ class RegionLoss(CountingLoss):
                 f"region={region} (above 0) and margin={margin} must be multiples of the map's stride {loss.stride}"
             )
         self.loss, self.region, self.margin = loss, region, margin
-        self.halo = loss.halo
+        self.halo, self.needs_images = loss.halo, loss.needs_images
 
     def compute(self, density: Tensor, points: PointBatch, context: LossContext | None) -> LossOutput:
         m = self.margin // self.stride
@@ -75,12 +75,12 @@ class RegionLoss(CountingLoss):
         return replace(made, total=made.total * k, weights={n: v * k for n, v in made.weights.items()})
 
     def _context(self, context: LossContext, corners: Tensor) -> LossContext:
-        k = len(corners)
-        mask = context.mask
-        if mask is not None:
-            m = self.margin
-            inner = mask[:, None, m : mask.shape[1] - m, m : mask.shape[2] - m].float()
-            mask = split_map(inner, self.region)[:, 0] > 0
+        k, m = len(corners), self.margin
+
+        def blocks(pixels: Tensor) -> Tensor:
+            return split_map(pixels[..., m : pixels.shape[-2] - m, m : pixels.shape[-1] - m], self.region)
+
+        mask = None if context.mask is None else blocks(context.mask[:, None].float())[:, 0] > 0
         offsets = context.offsets
         if offsets is not None:
             offsets = (offsets[:, None] + corners[None]).flatten(0, 1)
@@ -89,4 +89,5 @@ class RegionLoss(CountingLoss):
             offsets=offsets,
             sizes=None if context.sizes is None else context.sizes.repeat_interleave(k, 0),
             halo=None if context.halo is None else split_points(context.halo, corners, self.region, self.halo),
+            images=blocks(context.images) if self.needs_images and context.images is not None else None,
         )

@@ -29,8 +29,8 @@ static int least_of(const double *restrict values, int size) {
     return first_at(values, least, size);
 }
 
-/* key = min(key, c - w - price), and which row did it; where the least key is then. */
-static int relax(const float *restrict c, double w, const double *restrict price, double *restrict key,
+/* key = min(key, c - w - price), and which row did it; the least key then. */
+static double relax(const float *restrict c, double w, const double *restrict price, double *restrict key,
                  int *restrict from, int row, int size) {
     double least = 2 * NEVER;
     for (int k = 0; k < size; ++k) {
@@ -40,7 +40,7 @@ static int relax(const float *restrict c, double w, const double *restrict price
         key[k] = now;
         least = now < least ? now : least;
     }
-    return first_at(key, least, size);
+    return least;
 }
 
 /* The row of the forest nearest to a column: least c - w. */
@@ -95,6 +95,8 @@ int papm_assign(const float *cost, int n, int m, long long pitch, int rounds, in
     long long unused[3];
     if (!steps) steps = unused;
     steps[0] = steps[1] = steps[2] = 0;
+    for (int j = 0; j < m; ++j) v[j] = 0;
+    if (!n) return 0;
     for (int i = 0; i < n; ++i)
         if (!finite_row(cost + i * pitch, m)) return 2;
     double *price = malloc(sizeof(double) * ((size_t)3 * m + n));
@@ -104,7 +106,7 @@ int papm_assign(const float *cost, int n, int m, long long pitch, int rounds, in
     if (!price || !from) goto end;
     double *key = price + m, *when = key + m, *w = when + m;
     int *owner = from + m, *inside = owner + m, *root = inside + m, *waiting = root + n;
-    for (int j = 0; j < m; ++j) v[j] = 0, owner[j] = -1;
+    for (int j = 0; j < m; ++j) owner[j] = -1;
     for (int i = 0; i < n; ++i) column[i] = -1, waiting[i] = i;
 
     /* 1. Bids. `key` holds the best offer for a column, `from` who made it, `inside` the columns that got one. */
@@ -164,7 +166,7 @@ int papm_assign(const float *cost, int n, int m, long long pitch, int rounds, in
             inside[columns++] = j, ++rows;
             when[j] = now, key[j] = NEVER, price[j] = -NEVER;
             root[i] = root[from[j]], w[i] = u[i] - now;
-            next = relax(cost + i * pitch, w[i], price, key, from, i, m);
+            next = first_at(key, relax(cost + i * pitch, w[i], price, key, from, i, m), m);
             ++steps[1];
             continue;
         }
@@ -189,11 +191,10 @@ int papm_assign(const float *cost, int n, int m, long long pitch, int rounds, in
         for (int t = 0; t < m; ++t)
             if (root[from[t]] < 0) key[t] = NEVER, ++stale;
         steps[2] += stale;
-        if (rows < stale) { /* row by row, or column by column: whichever is less */
+        if ((double)rows * m < 2.0 * stale * (n + 32)) { /* row by row, or column by column: whichever is less work */
             for (int i = 0; i < n; ++i)
-                if (root[i] >= 0) {
-                    next = relax(cost + i * pitch, w[i], price, key, from, i, m);
-                }
+                if (root[i] >= 0) relax(cost + i * pitch, w[i], price, key, from, i, m);
+            next = least_of(key, m);
             continue;
         }
         if (!across) {

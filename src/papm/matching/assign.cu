@@ -20,6 +20,10 @@ struct Found {
     int at;
 };
 
+struct Reached {  // a column: the row it was reached from and that row's root, the row that has it (-1: it is free)
+    int from, root, owner;
+};
+
 __device__ __forceinline__ bool before(double key, int at, Found than) {
     return key < than.key || (key == than.key && at < than.at);
 }
@@ -57,7 +61,8 @@ assign(const float *__restrict__ costs,  // [B, N, M]
        int N, int M, int rows_room, int columns_room, int rounds) {
     extern __shared__ double pool[];
     __shared__ Found least_of_warp[2][32];
-    __shared__ int listed, bidding;
+    __shared__ Reached reached_by_warp[2][32];
+    __shared__ int listed[2], bidding;  // how long the list is, in turn
     const int thread = threadIdx.x, threads = blockDim.x, lane = thread % 32, warp = thread / 32, warps = threads / 32;
     const float *cost = costs + (size_t)blockIdx.x * N * M;
     // There must be no more rows than columns: else they trade places.
@@ -112,11 +117,10 @@ assign(const float *__restrict__ costs,  // [B, N, M]
             owner[j] = winner, column[winner] = j;
             v[j] -= key[j];
         }
-        __syncthreads();
     }
 
     // 2. Trees from all rows that are still free.
-    if (thread == 0) listed = 0;
+    if (thread == 0) listed[0] = 0;
     __syncthreads();
     for (int i = warp; i < n; i += warps) {
         if (column[i] >= 0) {
@@ -130,16 +134,16 @@ assign(const float *__restrict__ costs,  // [B, N, M]
             if (d < best.key) best = {d, j};
         }
         best = warp_least(best);
-        if (lane == 0) u[i] = best.key, root[i] = i, list[atomicAdd(&listed, 1)] = i;
+        if (lane == 0) u[i] = best.key, root[i] = i, list[atomicAdd(&listed[0], 1)] = i;
     }
     for (int j = thread; j < m; j += threads) key[j] = NEVER, from[j] = NOBODY;
     __syncthreads();
 
-    int left = listed, growths = 0, scanned = 0, turn = 0;
+    int left = listed[0], growths = 0, scanned = 0, turn = 0;
     bool fresh = true;  // the list holds the whole forest, for columns without a key; else rows that joined, for all columns
     while (left) {
         // Keys from the rows of the list; then the least of all.
-        const int rows = listed;
+        const int rows = listed[turn];
         Found mine = {2 * NEVER, NOBODY};
         for (int j = thread; j < m; j += threads) {
             if (from[j] < 0) continue;  // inside
@@ -147,7 +151,7 @@ assign(const float *__restrict__ costs,  // [B, N, M]
             if (!fresh || least == NEVER) {
                 const double price = v[j];
                 int who = fresh ? NOBODY : -1;  // of equals: whoever was there before, then the smaller row
-#pragma unroll 4
+#pragma unroll 8
                 for (int k = 0; k < rows; ++k) {
                     const int i = list[k];
                     const double d = cost_at(cost, i * down + j * right) - u[i] - price;
@@ -158,41 +162,46 @@ assign(const float *__restrict__ costs,  // [B, N, M]
             if (before(least, j, mine)) mine = {least, j};
         }
         mine = warp_least(mine);
-        if (lane == 0) least_of_warp[turn][warp] = mine;
+        __syncwarp();  // the minima order no memory, and lane 0 reads what another lane wrote
+        if (lane == 0) {
+            least_of_warp[turn][warp] = mine;
+            if (mine.at != NOBODY) {
+                const int row = from[mine.at];
+                reached_by_warp[turn][warp] = {row, root[row], owner[mine.at]};
+            }
+            if (warp == 0) listed[turn ^ 1] = 0;
+        }
         __syncthreads();
-        if (thread == 0) listed = 0;
-        const Found reached = warp_least(lane < warps ? least_of_warp[turn][lane] : Found{2 * NEVER, NOBODY});
+        const Found least = warp_least(lane < warps ? least_of_warp[turn][lane] : Found{2 * NEVER, NOBODY});
+        const Reached reached = reached_by_warp[turn][least.at % threads / 32];  // of the warp that owns the column
+        const double now = least.key;
         turn ^= 1;
         ++growths;
-        const double now = reached.key;
-        const int last = from[reached.at], gone = root[last];
-        const bool grows = owner[reached.at] >= 0;
-        __syncthreads();
-        if (grows) {
+        if (reached.owner >= 0) {
             for (int j = thread; j < m; j += threads) {
                 const int parent = from[j], i = owner[j];
                 if (parent < 0 || i < 0 || key[j] - now > TOGETHER * (fabs(now) + fabs(u[i]))) continue;
                 root[i] = root[parent], u[i] -= key[j];
                 from[j] = ~parent;
-                list[atomicAdd(&listed, 1)] = i;
+                list[atomicAdd(&listed[turn], 1)] = i;
             }
             fresh = false;
             __syncthreads();
-            scanned += listed;
+            scanned += listed[turn];
             continue;
         }
         // A free column: flip the path to the root, and let that tree go.
         if (thread == 0) {
-            for (int at = reached.at, i = last;;) {
+            for (int at = least.at, i = reached.from;;) {
                 const int held = column[i];
                 column[i] = at, owner[at] = i;
-                if (i == gone) break;
+                if (i == reached.root) break;
                 at = held, i = ~from[at];
             }
         }
         for (int i = thread; i < n; i += threads) {
-            if (root[i] == gone) u[i] += now, root[i] = -1;
-            else if (root[i] >= 0) list[atomicAdd(&listed, 1)] = i;
+            if (root[i] == reached.root) u[i] += now, root[i] = -1;
+            else if (root[i] >= 0) list[atomicAdd(&listed[turn], 1)] = i;
         }
         fresh = true, --left;
         __syncthreads();
@@ -202,9 +211,8 @@ assign(const float *__restrict__ costs,  // [B, N, M]
             if (from[j] < 0) v[j] += key[j] - now;
             key[j] = NEVER, from[j] = parent;
         }
-        if (left) scanned += listed;
+        if (left) scanned += listed[turn];
     }
-    __syncthreads();
     for (int i = thread; i < N; i += threads) {
         const int found = i >= given ? -1 : turned ? owner[i] : column[i];
         matched[(size_t)blockIdx.x * N + i] = found;

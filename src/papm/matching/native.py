@@ -14,7 +14,7 @@ from papm.compiled import c_library
 from papm.errors import ConfigError
 
 SOURCE = Path(__file__).with_name("assign.c")
-ROUNDS = 10  # of bids; more of them cost what they save (100–400 rows, 1024 columns)
+ROUNDS = 8  # of bids; more of them cost what they save (100–400 rows, 1024 columns)
 NOT_FINITE = 2
 
 

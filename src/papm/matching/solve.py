@@ -29,7 +29,7 @@ THREAD_WORK = 40_000  # costs in a batch below which starting threads takes long
 def assign(cost: Tensor, solver: Solver = "auto") -> Pairs:
     """Rows and columns (int64, sorted by row, on the cost's device) of the min(n, m) pairs of least total cost [n, m].
 
-    >>> rows, columns = assign(torch.tensor([[4.0, 1.0, 3.0], [2.0, 0.0, 5.0]]))
+    >>> rows, columns = assign(torch.tensor([[4.0, 1.0, 2.0], [2.0, 0.0, 5.0]]))
     >>> rows.tolist(), columns.tolist()
     ([0, 1], [2, 1])
     """
@@ -37,9 +37,13 @@ def assign(cost: Tensor, solver: Solver = "auto") -> Pairs:
 
 
 @overload
-def assign_batch(costs: Tensor, counts: Tensor | None = None, solver: Solver = "auto") -> Assignment: ...
+def assign_batch(costs: Tensor, counts: Tensor | None = None, solver: Solver = "auto") -> Assignment:
+    """A padded batch."""
+
+
 @overload
-def assign_batch(costs: Sequence[Tensor], counts: None = None, solver: Solver = "auto") -> list[Pairs]: ...
+def assign_batch(costs: Sequence[Tensor], counts: None = None, solver: Solver = "auto") -> list[Pairs]:
+    """Problems of any sizes."""
 
 
 def assign_batch(
@@ -49,7 +53,7 @@ def assign_batch(
 
     A list of costs [n_i, m_i] gives a list of (rows, columns) as `assign` does. A padded tensor [B, N, M] gives an
     `Assignment` with columns [B, N]; `counts` says what is real in it: rows [B], or rows and columns [B, 2]. On CUDA the
-    padded form never waits for the device, whatever the counts are.
+    padded form does not wait for the device (float32, up to 8192 columns; else the host does the work).
 
     >>> padded = torch.tensor([[[4.0, 1.0], [2.0, 0.0]], [[1.0, 0.0], [9.0, 9.0]]])
     >>> assign_batch(padded, counts=torch.tensor([2, 1])).columns.tolist()

@@ -19,7 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from papm.errors import DataError, unknown
-from papm.metrics.pairing import Array, Indices, Points, array, candidates, canonical, greedy, maximum
+from papm.metrics.pairing import Array, Graph, Indices, Points, array, canonical, greedy, maximum
 
 Matching = Literal["greedy", "maximum"]
 QNRF_THRESHOLDS = tuple(range(1, 101))  # pixels; Idrees et al., ECCV 2018
@@ -264,30 +264,37 @@ def _greedy_counts(predicted: Array, truth: Array, thresholds: Array) -> Indices
 
 def _maximum_counts(predicted: Array, truth: Array, thresholds: Array) -> Indices:
     """Sizes never fall as the threshold grows: where the ends of a stretch agree, so does all between."""
-    rows, columns, distance = candidates(predicted, truth, float(thresholds[-1]))
+    limits = thresholds.tolist()
+    graph = Graph.near(predicted, truth, limits[-1])
+    rows, columns, distance = greedy(predicted, truth, limits[-1])
+    counts = np.zeros(len(limits), np.int64)
 
-    def size(threshold: float) -> int:
-        near = distance <= threshold
-        return int((maximum(rows[near], columns[near], (len(predicted), len(truth))) >= 0).sum())
+    def pair(place: int, known: Indices | None = None, enough: int | None = None) -> Indices:
+        """A maximum pairing at one threshold, grown from the greedy one or a known one, whichever is larger."""
+        near = distance <= limits[place]
+        start = np.full(len(truth), -1, dtype=np.int64)
+        start[columns[near]] = rows[near]
+        if known is not None and (known >= 0).sum() > near.sum():
+            start = known
+        made = maximum(graph, limits[place], start, enough)
+        counts[place] = (made >= 0).sum()
+        return made
 
-    counts = np.zeros(len(thresholds), np.int64)
-    last = len(thresholds) - 1
-    counts[0], counts[last] = size(thresholds[0]), size(thresholds[last])
-    open_stretches = [(0, last)]
-    while open_stretches:
-        low, high = open_stretches.pop()
+    last = len(limits) - 1
+    pair(last)
+    stretches = [(0, last, pair(0, enough=int(counts[last])))]
+    while stretches:
+        low, high, known = stretches.pop()
         if counts[low] == counts[high]:
             counts[low:high] = counts[low]
         elif high - low > 1:
             middle = (low + high) // 2
-            counts[middle] = size(thresholds[middle])
-            open_stretches += [(low, middle), (middle, high)]
+            stretches += [(low, middle, known), (middle, high, pair(middle, known, int(counts[high])))]
     return counts
 
 
 def _hits(predicted: Array, truth: Array, radius: Array) -> NDArray[np.bool_]:
-    rows, columns, _ = candidates(predicted, truth, radius)
-    return maximum(rows, columns, (len(predicted), len(truth))) >= 0
+    return maximum(Graph.near(predicted, truth, radius)) >= 0
 
 
 def _levels(values: Points) -> Indices:

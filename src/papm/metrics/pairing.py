@@ -7,17 +7,19 @@ Two ways to pair, and they differ (by up to half a point of F1 on real predictio
 
 Points [n, 2] in, index arrays out. Results do not depend on the order of the points: they are put into one order first,
 and ties go by it. Neither way recurses, and candidates come from a k-d tree.
+
+(scipy.sparse.csgraph has a maximum matching too, which the tests compare with. It starts from nothing: within 100 px in a
+crowd of 7,600 it takes 5 s where starting from the greedy pairs takes 0.2 s.)
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import dataclass
 from itertools import chain
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
-from scipy.sparse import csr_matrix
-from scipy.sparse.csgraph import maximum_bipartite_matching
 from scipy.spatial import cKDTree
 from torch import Tensor
 
@@ -64,16 +66,16 @@ def candidates(predicted: Array, truth: Array, radius: float | Array) -> tuple[I
         return np.zeros(0, np.int64), np.zeros(0, np.int64), np.zeros(0)
     tree = cKDTree(predicted)
     wide = reach * (1 + _SLACK) + _SLACK
-    lengths = np.asarray(tree.query_ball_point(truth, wide, return_length=True), dtype=np.int64)
-    total = int(lengths.sum())
-    if total > MAX_PAIRS:
-        raise DataError(
-            f"{len(predicted)} predictions and {len(truth)} annotated points make {total} pairs within the distance "
-            f"asked for, more than {MAX_PAIRS}; use a smaller distance, or look for points repeated thousands of times"
-        )
+    if len(predicted) * len(truth) > MAX_PAIRS:
+        total = int(np.sum(tree.query_ball_point(truth, wide, return_length=True)))
+        if total > MAX_PAIRS:
+            raise DataError(
+                f"{len(predicted)} predictions and {len(truth)} annotated points make {total} pairs within the distance "
+                f"asked for, more than {MAX_PAIRS}; use a smaller distance, or look for points repeated thousands of times"
+            )
     lists = tree.query_ball_point(truth, wide, return_sorted=True)
-    rows = np.fromiter(chain.from_iterable(lists), np.int64, total)
-    columns = np.repeat(np.arange(len(truth)), lengths)
+    rows = np.fromiter(chain.from_iterable(lists), np.int64)
+    columns = np.repeat(np.arange(len(truth)), [len(found) for found in lists])
     offset = predicted[rows] - truth[columns]
     distance = np.sqrt(offset[:, 0] ** 2 + offset[:, 1] ** 2)
     near = distance <= reach[columns]
@@ -123,14 +125,94 @@ def greedy(predicted: Array, truth: Array, radius: float) -> tuple[Indices, Indi
     return rows, columns, distance
 
 
-def maximum(rows: Indices, columns: Indices, shape: tuple[int, int]) -> Indices:
-    """Maximum cardinality matching of a graph given by its pairs: for each of the shape[1] columns its row, or -1.
+@dataclass(frozen=True)
+class Graph:
+    """Who may pair with whom: the predictions near each annotated point, nearest first."""
 
-    >>> maximum(np.array([0, 0, 1]), np.array([0, 1, 1]), (2, 2)).tolist()
-    [0, 1]
+    rows: Indices  # [pairs] predictions, those of truth 0 first
+    columns: Indices  # [pairs] annotated points, rising
+    distance: Array  # [pairs]
+    starts: Indices  # [m + 1] where the neighbours of each annotated point begin
+    size: int  # number of predictions
+
+    @staticmethod
+    def near(predicted: Array, truth: Array, radius: float | Array) -> Graph:
+        """The graph of all pairs with distance ≤ radius."""
+        rows, columns, distance = candidates(predicted, truth, radius)
+        order = np.lexsort((rows, distance, columns))
+        starts = np.zeros(len(truth) + 1, np.int64)
+        np.cumsum(np.bincount(columns, minlength=len(truth)), out=starts[1:])
+        return Graph(rows[order], columns[order], distance[order], starts, len(predicted))
+
+    def start(self) -> Indices:
+        """A greedy pairing to begin with [m]: for each annotated point its prediction, or -1."""
+        order = np.lexsort((self.columns, self.rows, self.distance))
+        taken = order[first_come(self.rows[order].tolist(), self.columns[order].tolist())]
+        partner = np.full(len(self.starts) - 1, -1, dtype=np.int64)
+        partner[self.columns[taken]] = self.rows[taken]
+        return partner
+
+
+def maximum(
+    graph: Graph, threshold: float = np.inf, start: Indices | None = None, enough: int | None = None
+) -> Indices:
+    """As many pairs as the graph has within `threshold`: for each annotated point [m] its prediction, or -1.
+
+    Grows a given pairing (which must lie within the threshold) along augmenting paths: a breadth-first forest from all
+    free annotated points at once, one path from each tree that meets a free prediction, until no tree meets one; then
+    no pairing is larger (Berge). Stops early at `enough` pairs, where the caller knows that there are no more.
+
+    >>> graph = Graph.near(np.array([[5.0, 0.0], [11.0, 0.0]]), np.array([[0.0, 0.0], [6.0, 0.0]]), 5.0)
+    >>> graph.start().tolist(), maximum(graph).tolist()
+    ([-1, 0], [0, 1])
     """
-    if not len(rows):
-        return np.full(shape[1], -1, dtype=np.int64)
-    graph = csr_matrix((np.ones(len(rows), np.uint8), (columns, rows)), shape=(shape[1], shape[0]))
-    partner: Indices = maximum_bipartite_matching(graph, perm_type="column").astype(np.int64)
-    return partner
+    row_of = graph.start() if start is None else start.copy()
+    column_of = np.full(graph.size, -1, dtype=np.int64)
+    column_of[row_of[row_of >= 0]] = np.flatnonzero(row_of >= 0)
+    lengths = np.diff(graph.starts)
+    if np.isfinite(threshold):
+        lengths = np.bincount(graph.columns[graph.distance <= threshold], minlength=len(lengths))
+    limit = min(len(row_of), graph.size) if enough is None else enough
+    while (row_of >= 0).sum() < limit:
+        parent, ends = _forest(graph, lengths, row_of, column_of)
+        if not ends:
+            break
+        for end in ends:
+            row = end
+            while row >= 0:  # the free column at the root had no row
+                column = parent[row]
+                row_of[column], column_of[row], row = row, column, row_of[column]
+    return row_of
+
+
+def _forest(graph: Graph, lengths: Indices, row_of: Indices, column_of: Indices) -> tuple[Indices, list[int]]:
+    """For each row the column it was reached from [n] or -1, and one free row of each tree that has one."""
+    frontier = np.flatnonzero((row_of < 0) & (lengths > 0))
+    root = np.full(len(row_of), -1, dtype=np.int64)
+    root[frontier] = frontier
+    ended = np.zeros(len(row_of), dtype=bool)
+    parent = np.full(graph.size, -1, dtype=np.int64)
+    last = np.zeros(graph.size, dtype=np.int64)
+    ends: list[int] = []
+    while len(frontier):
+        length = lengths[frontier]
+        place = np.arange(length.sum()) + np.repeat(graph.starts[frontier] - (np.cumsum(length) - length), length)
+        rows, source = graph.rows[place], np.repeat(frontier, length)
+        new = parent[rows] < 0
+        rows, source = rows[new], source[new]
+        turn = np.arange(len(rows))
+        last[rows] = turn  # of several columns that reach a row, the last has it
+        only = last[rows] == turn
+        rows, source = rows[only], source[only]
+        parent[rows] = source
+        frontier = column_of[rows]
+        free = frontier < 0
+        if free.any():
+            trees, first = np.unique(root[source[free]], return_index=True)
+            ends += rows[free][first].tolist()
+            ended[trees] = True
+            frontier, source = frontier[~free], source[~free]
+        root[frontier] = root[source]
+        if ends:
+            frontier = frontier[~ended[root[frontier]]]
+    return parent, ends

@@ -11,8 +11,16 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from papm.models.base import Network, _is_exporting, check_images, crop_to_image, pad_to_multiple, register
-from papm.models.base import require, require_count
+from papm.models.base import (
+    Network,
+    _is_exporting,
+    check_images,
+    crop_to_image,
+    pad_to_multiple,
+    register,
+    require,
+    require_count,
+)
 from papm.models.vgg import VGGTrunk, he_init, vgg_trunk
 from papm.structures import PointProposals
 

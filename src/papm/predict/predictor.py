@@ -31,7 +31,12 @@ def counts(output: DensityOutput | PointProposals, threshold: float = 0.5) -> Te
     """Objects counted in each image, float [B]: the sum of a map, or the number of proposals above the threshold."""
     if isinstance(output, DensityOutput):
         return output.density.sum((1, 2, 3))
-    return (output.logits.softmax(-1)[..., 1:].sum(-1) > threshold).sum(1).float()
+    return objects(output, threshold).sum(1).float()
+
+
+def objects(proposals: PointProposals, threshold: float = 0.5) -> Tensor:
+    """bool [B, M]: proposals whose best class scores above the threshold."""
+    return proposals.logits.float().softmax(-1)[..., 1:].amax(-1) > threshold
 
 
 @torch.no_grad()
@@ -68,7 +73,11 @@ class Counter:
         output = infer(self.network, image)
         count = float(counts(output))
         if isinstance(output, PointProposals):
-            xy, scores, labels = localize.from_proposals(output, 0, size=size)
+            # All of them, so that the count is the number of points: each began inside the image, and one that was moved
+            # across the border belongs to an object at it.
+            xy, scores, labels = localize.from_proposals(output, 0)
+            limit = xy.new_tensor([size[1], size[0]])
+            xy = xy.clamp(min=0).minimum(torch.nextafter(limit, torch.zeros_like(limit)))
             return Prediction(count, size, points=xy.cpu(), scores=scores.cpu(), labels=labels.cpu(), name=name)
         density = output.density[0].float().cpu()
         found: tuple[Tensor | None, Tensor | None] = (None, None)

@@ -1,0 +1,138 @@
+"""TRANCOS: traffic jams from surveillance cameras, 640 × 480, with points, dot maps and a region of interest.
+
+    TRANCOS/images/{image-1-000001.jpg, .txt (x y a line), …dots.png (red dots on black), …mask.mat (BW)}
+    TRANCOS/image_sets/{training,validation,trainval,test}.txt
+
+`train`, `val` and `test` are the lists training, validation and test; `trainval` is both of the first. With `trainval=true` it
+takes the place of `train`, and there is no `val`: how published figures are trained.
+
+Region of interest: `roi` is the mask. Points outside it are kept in `points`; published figures count inside the mask, which
+holds all points but five of the validation images (so on the test images both counts agree).
+
+Pixel origin: −0.5. Measured on release 3: each of the 46,750 text points (x, y) has its dot at array column x − 1, row y − 1
+of the dot map, none of them elsewhere, so the text counts pixels from 1 and the centre of that pixel is at (x − ½, y − ½).
+`points=dots` reads the dot maps instead: 16 vehicles fewer, since two points on one pixel are one dot.
+"""
+
+from __future__ import annotations
+
+import logging
+from functools import partial
+from pathlib import Path
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from papm.data.base import Annotation, Entry, Reader, register
+from papm.data.readers.faults import Fault
+from papm.data.readers.matfile import load_mat
+from papm.data.readers.published import (
+    by_stem,
+    cheaply,
+    files,
+    finish,
+    named,
+    named_folder,
+    number_rows,
+    only_one,
+    read_list,
+    search,
+    tensor,
+)
+from papm.errors import ConfigError, DataError
+from papm.images import find_images, image_size, read_image
+
+logger = logging.getLogger(__name__)
+
+ORIGIN = -0.5
+LISTS = {"train": "training", "val": "validation", "test": "test", "trainval": "trainval"}
+SOURCES = ("auto", "txt", "dots")
+_DOT = 0.5  # pixel index to pixel centre
+
+
+def read_points(path: Path, origin: float = ORIGIN) -> Annotation:
+    """Vehicles of one text file, `x y` a line."""
+    rows, lines = number_rows(path, ("x", "y"))
+    return Annotation(tensor(rows, origin), lines=lines)
+
+
+def read_dots(path: Path) -> Annotation:
+    """Vehicles of one dot map: the pixels with red in them; coincident points have become one."""
+    y, x = torch.nonzero(read_image(path)[0] > 0, as_tuple=True)
+    return Annotation(torch.stack([x, y], 1).float() + _DOT)
+
+
+def read_mask(path: Path, image: Path) -> Tensor:
+    """Region of interest, bool [H, W], of one mask.mat (`BW`, nonzero where vehicles count)."""
+    expected = "a MATLAB 5 file with BW of H × W numbers"
+    mask = np.asarray(load_mat(path, "BW", expected=expected)["BW"])
+    size = image_size(image)
+    if mask.dtype.kind not in "fiub" or mask.shape != size:
+        shape = "×".join(map(str, mask.shape))
+        raise DataError(f"{path}: BW is {shape} of {mask.dtype}, the image is {size[0]}×{size[1]}; expected {expected}")
+    return torch.from_numpy(mask != 0)
+
+
+def _is_trancos(folder: Path) -> bool:
+    lists = named_folder(folder, "image_sets")
+    return (
+        named_folder(folder, "images") is not None
+        and lists is not None
+        and any(named(lists, f"{name}.txt") for name in ("training", "trainval", "test"))
+    )
+
+
+def entries(
+    root: Path, *, points: str = "auto", roi: bool = True, trainval: bool = False, origin: float = ORIGIN
+) -> dict[str, list[Entry]]:
+    """Images of each list. `points` is txt, dots, or auto (txt where there is one); `roi=false` leaves the masks aside."""
+    if points not in SOURCES:
+        raise ConfigError(f"points='{points}' for trancos; known: {', '.join(SOURCES)}")
+    folder = only_one(search(root, _is_trancos), "TRANCOS", root)
+    if folder is None:
+        raise DataError(f"{root}: no TRANCOS here; give the folder that holds images and image_sets/training.txt")
+    pictures, lists = named_folder(folder, "images"), named_folder(folder, "image_sets")
+    assert pictures is not None and lists is not None
+    known = by_stem(i for i in find_images(pictures) if not i.stem.endswith("dots"))
+    text, dots, masks = files(pictures, ".txt"), files(pictures, ".png"), files(pictures, ".mat")
+    found: dict[str, list[Entry]] = {}
+    faults: list[Fault] = []
+    for split, name in LISTS.items():
+        path = named(lists, f"{name}.txt")
+        if path is None:
+            continue
+        found[split] = []
+        for listed in read_list(path, known, faults):
+            image, stem = listed.image, listed.image.stem
+            use_dots = points == "dots" or (points == "auto" and stem not in text and f"{stem}dots" in dots)
+            if use_dots:
+                annotation = dots.get(f"{stem}dots") or pictures / f"{stem}dots.png"
+                load = partial(read_dots, annotation)
+            else:
+                annotation = text.get(stem) or pictures / f"{stem}.txt"
+                load = partial(read_points, annotation, origin)
+            mask = masks.get(f"{stem}mask")
+            if roi and mask is None and split != "trainval":
+                message = f"its region of interest {stem}mask.mat is missing; fetch it, or open with roi=false"
+                faults.append(Fault(image, None, message))
+            region = partial(read_mask, mask, image) if roi and mask is not None else None
+            found[split].append(Entry(stem, image, annotation, load, region))
+    if trainval:
+        whole = found.pop("trainval", None) or [*found.get("train", ()), *found.get("val", ())]
+        found = {"train": whole} | {s: es for s, es in found.items() if s == "test"}
+    return finish(found, faults)
+
+
+register(
+    Reader(
+        name="trancos",
+        summary="TRANCOS: traffic jams with regions of interest, 403 train / 420 val / 421 test",
+        entries=entries,
+        recognise=cheaply(lambda root: len(search(root, _is_trancos)) == 1),
+        origin=ORIGIN,
+        layout="{images/image-1-000001{.jpg,.txt,dots.png,mask.mat}, image_sets/{training,validation,trainval,test}.txt}",
+        expected={"train": (403, 13_543), "val": (420, 16_541), "test": (421, 16_666), "trainval": (823, 30_084)},
+        lists_images=True,
+    )
+)

@@ -1,0 +1,212 @@
+"""UCF_CC_50 and UCF-QNRF: JPEG images, each with a MATLAB file `NAME_ann.mat` that holds `annPoints`, n × 2, as (x, y).
+
+    UCF_CC_50/1.jpg, 1_ann.mat … 50.jpg, 50_ann.mat
+    UCF-QNRF_ECCV18/{Train,Test}/img_0001.jpg, img_0001_ann.mat
+
+Copies that part images and annotations into `images` and `ground_truth` do as well, and the folder may be the dataset's, or
+one or two levels above it.
+
+UCF_CC_50 is evaluated by five-fold cross-validation over images 1–10, 11–20, …: it opens as `all` and, for each fold, the ten
+images to test on, `fold1` … `fold5`. `fold=k` gives `train` (the other forty) and `test` (fold k) instead, so that five
+trainings with fold=1 … 5 and the mean of their errors is the published protocol. (Some papers draw the folds at random; which
+images are tested changes the figure.)
+
+UCF-QNRF opens as `train` and `test`; `val=FILE` takes the training images that a list names for validation (as the 120 of the
+Bayesian-loss lists), `val=0.1` a seeded share.
+
+Pixel origin: −0.5, as of MATLAB (the centre of the first pixel is 1). Assumed, not measured: no copy was at hand.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from functools import partial
+from pathlib import Path
+
+from papm.data.base import Annotation, Entry, Reader, register
+from papm.data.readers.faults import Fault, read_text, safe_relative
+from papm.data.readers.matfile import load_mat
+from papm.data.readers.published import (
+    by_stem,
+    cheaply,
+    children,
+    files,
+    finish,
+    held_out,
+    named_folder,
+    only_one,
+    search,
+    table,
+    tensor,
+)
+from papm.errors import ConfigError, DataError
+from papm.images import find_images, is_image_name
+
+ORIGIN = -0.5
+FOLDS = 5
+_FOLD_SIZE = 10
+_ANNOTATIONS = ("ground_truth", "ground-truth", "annotations", "mats", "gt")
+_SPLITS = {"train": "train", "val": "val", "test": "test"}
+
+
+def read_points(path: Path, origin: float = ORIGIN) -> Annotation:
+    """Head positions of one NAME_ann.mat."""
+    points = load_mat(path, "annPoints", expected="a MATLAB 5 file with annPoints of n × 2 numbers")["annPoints"]
+    return Annotation(tensor(table(path, points, "'annPoints'", 2), origin))
+
+
+def _pairs(folder: Path) -> list[tuple[Path, Path]]:
+    """Each image of a folder with the file its annotation is, or should be."""
+    images = find_images(named_folder(folder, "images", "img") or folder)
+    beside = images[0].parent if images else folder
+    truth = named_folder(folder, *_ANNOTATIONS) or beside
+    known = files(truth, ".mat")
+    return [(i, known.get(f"{i.stem}_ann") or known.get(i.stem) or truth / f"{i.stem}_ann.mat") for i in images]
+
+
+def _entry(image: Path, annotation: Path, origin: float) -> Entry:
+    return Entry(image.stem, image, annotation, partial(read_points, annotation, origin))
+
+
+def _annotated(folder: Path, name: str) -> bool:
+    """Whether an image of this kind of name lies here with its _ann.mat; cheap."""
+    truth = named_folder(folder, *_ANNOTATIONS)
+    images = named_folder(folder, "images", "img") or folder
+    try:
+        known = {p.stem for p in (truth or images).iterdir() if p.suffix.lower() == ".mat"}
+        return any(
+            is_image_name(p.name) and re.fullmatch(name, p.stem) and f"{p.stem}_ann" in known for p in images.iterdir()
+        )
+    except OSError:
+        return False
+
+
+# --- UCF_CC_50 ---------------------------------------------------------------------------------------------------------
+
+
+def _is_cc50(folder: Path) -> bool:
+    return _annotated(folder, r"[0-9]{1,2}")
+
+
+def cc50_entries(root: Path, *, fold: int | None = None, origin: float = ORIGIN) -> dict[str, list[Entry]]:
+    """All images and the ten of each fold; with `fold` the forty to train on and the ten to test on."""
+    if fold is not None and (isinstance(fold, bool) or fold not in range(1, FOLDS + 1)):
+        raise ConfigError(f"fold is a whole number from 1 to {FOLDS}, not {fold!r}")
+    folder = only_one(search(root, _is_cc50), "UCF_CC_50", root)
+    if folder is None:
+        raise DataError(
+            f"{root}: no UCF_CC_50 here; give the folder that holds 1.jpg and 1_ann.mat … 50.jpg and 50_ann.mat"
+        )
+    entries: list[Entry] = []
+    folds: dict[int, list[Entry]] = {k: [] for k in range(1, FOLDS + 1)}
+    faults: list[Fault] = []
+    for image, annotation in _pairs(folder):
+        entry = _entry(image, annotation, origin)
+        number = int(image.stem) if re.fullmatch(r"[0-9]{1,2}", image.stem) else 0
+        if not 1 <= number <= FOLDS * _FOLD_SIZE:
+            faults.append(Fault(image, None, "not an image of UCF_CC_50, whose names are 1 to 50; move it elsewhere"))
+            continue
+        entries.append(entry)
+        folds[(number - 1) // _FOLD_SIZE + 1].append(entry)
+    if fold is None:
+        return finish({"all": entries} | {f"fold{k}": es for k, es in folds.items() if es}, faults)
+    if not folds[fold]:
+        raise DataError(f"{folder}: no image of fold {fold}, which is {10 * fold - 9}.jpg to {10 * fold}.jpg")
+    return finish({"train": [e for k, es in folds.items() if k != fold for e in es], "test": folds[fold]}, faults)
+
+
+# --- UCF-QNRF ----------------------------------------------------------------------------------------------------------
+
+
+def _qnrf_folders(folder: Path) -> dict[str, Path]:
+    return {_SPLITS[d.name.lower()]: d for d in children(folder) if d.name.lower() in _SPLITS}
+
+
+def _is_qnrf(folder: Path) -> bool:
+    return any(_annotated(d, r"img_[0-9]+") for d in _qnrf_folders(folder).values())
+
+
+def qnrf_entries(
+    root: Path, *, val: str | float | None = None, val_seed: int = 0, origin: float = ORIGIN
+) -> dict[str, list[Entry]]:
+    """Images of Train and Test; `val` takes some of the training images for validation: a list file, or a share."""
+    folder = only_one(search(root, _is_qnrf), "UCF-QNRF", root)
+    if folder is None:
+        raise DataError(
+            f"{root}: no UCF-QNRF here; give the folder that holds Train and Test with img_0001.jpg and img_0001_ann.mat"
+        )
+    found: dict[str, list[Entry]] = {}
+    places = _qnrf_folders(folder)
+    for split in _SPLITS:
+        if split in places:
+            found[split] = [_entry(image, annotation, origin) for image, annotation in _pairs(places[split])]
+            if not found[split]:
+                raise DataError(f"{places[split]}: no images here; expected img_0001.jpg, img_0002.jpg, …")
+    if val is None:
+        return found
+    if "val" in found:
+        raise ConfigError(f"{folder} has a folder of validation images already; leave out val=")
+    train = found.get("train", [])
+    faults: list[Fault] = []
+    chosen = _validation(val, val_seed, train, root, faults)
+    parts = {
+        "train": [e for i, e in enumerate(train) if i not in chosen],
+        "val": [e for i, e in enumerate(train) if i in chosen],
+    }
+    return finish({**parts, **{s: es for s, es in found.items() if s == "test"}}, faults)
+
+
+def _validation(val: str | float, seed: int, train: Sequence[Entry], root: Path, faults: list[Fault]) -> set[int]:
+    if isinstance(val, int | float):
+        if isinstance(val, bool) or not 0 < val < 1 or len(train) < 2:
+            raise ConfigError(
+                f"val is a share between 0 and 1 of at least two training images, or a list file; got {val!r}"
+            )
+        return set(held_out(len(train), val, seed))
+    path = next((p for p in (Path(val).expanduser(), root / val) if p.is_file()), None)
+    if path is None:
+        raise DataError(f"{val}: no such list of validation images, neither here nor in {root}")
+    index = {image: i for i, image in enumerate(by_stem(e.image for e in train))}
+    out: set[int] = set()
+    for number, text in enumerate(read_text(path).split("\n"), start=1):
+        if not text.strip():
+            continue
+        try:
+            name = Path(safe_relative(text.split()[0].lstrip("/")).name).stem
+        except ValueError as e:
+            faults.append(Fault(path, number, str(e)))
+            continue
+        if name not in index:
+            faults.append(Fault(path, number, f"names {name[:80]!r}, which is not among the training images"))
+        else:
+            out.add(index[name])
+    if not faults and not 0 < len(out) < len(train):
+        faults.append(
+            Fault(path, None, f"names {len(out)} of {len(train)} training images; some must be left on each side")
+        )
+    return out
+
+
+register(
+    Reader(
+        name="ucf-cc-50",
+        summary="UCF_CC_50: 50 images of very dense crowds, five folds",
+        entries=cc50_entries,
+        recognise=cheaply(lambda root: len(search(root, _is_cc50)) == 1),
+        origin=ORIGIN,
+        layout="{1.jpg, 1_ann.mat, …, 50.jpg, 50_ann.mat}",
+        expected={"all": (50, 63_974)},  # points: the dataset's page
+    )
+)
+register(
+    Reader(
+        name="ucf-qnrf",
+        summary="UCF-QNRF: crowds in high resolution, 1201 train / 334 test",
+        entries=qnrf_entries,
+        recognise=cheaply(lambda root: len(search(root, _is_qnrf)) == 1),
+        origin=ORIGIN,
+        layout="{Train,Test}/{img_0001.jpg, img_0001_ann.mat}",
+        expected={"train": (1201, None), "test": (334, None), "*": (1535, 1_251_642)},  # points: Idrees et al. 2018
+    )
+)

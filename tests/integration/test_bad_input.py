@@ -1,0 +1,223 @@
+"""Wrong usage and bad input of train, eval and predict: one sentence that names the culprit, exit code 2, nothing written."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+import scipy.io
+import torch
+from PIL import Image
+
+from papm import checkpoint, models
+from papm.cli.main import main
+
+Run = Callable[..., tuple[int, str, str]]
+QUICK = ["--backbone", "tiny", "steps=1", "crop=32", "batch=1", "device=cpu"]
+
+
+@pytest.fixture
+def run(capsys: pytest.CaptureFixture[str]) -> Run:
+    def call(*words: object) -> tuple[int, str, str]:
+        with pytest.raises(SystemExit) as stop:
+            main([str(w) for w in words])
+        printed = capsys.readouterr()
+        return int(stop.value.code or 0), printed.out, printed.err
+
+    return call
+
+
+@pytest.fixture
+def photos(tmp_path: Path) -> Path:
+    """A good little dataset; each test spoils it in one way."""
+    folder = tmp_path / "photos"
+    folder.mkdir()
+    rng = np.random.default_rng(0)
+    for k in range(6):
+        Image.fromarray(rng.integers(0, 255, (48, 64, 3), dtype=np.uint8)).save(folder / f"{k}.jpg")
+        (folder / f"{k}.txt").write_text("10 12\n30.5 20\n")
+    return folder
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("model") / "tiny.ckpt"
+    network = models.create("tiny")
+    checkpoint.save(path, checkpoint.ModelSpec("tiny", method="hd-papm"), network.state_dict())
+    return path
+
+
+def one_sentence(code: int, err: str, *names: str) -> None:
+    assert code == 2, err
+    lines = [line for line in err.splitlines() if line.strip()]
+    assert len(lines) == 1 and lines[0].startswith("papm: "), err
+    assert "Traceback" not in err
+    for name in names:
+        assert name in err, err
+
+
+def truncate(folder: Path) -> None:
+    data = (folder / "3.jpg").read_bytes()
+    (folder / "3.jpg").write_bytes(data[: len(data) // 2])
+
+
+def write(name: str, text: str) -> Callable[[Path], None]:
+    def spoil(folder: Path) -> None:
+        (folder / name).write_text(text)
+
+    return spoil
+
+
+def drop_images(folder: Path) -> None:
+    for file in folder.glob("*.jpg"):
+        file.unlink()
+
+
+@pytest.mark.parametrize(
+    ("spoil", "names"),
+    [
+        (truncate, ("3.jpg",)),
+        (write("2.txt", "10 12\nnan 4\n"), ("2.txt", "2")),
+        (write("2.txt", "10 12\nten 4\n"), ("2.txt", "2")),
+        (write("2.txt", "10\n"), ("2.txt", "1")),
+        (write("2.txt", "inf 4\n"), ("2.txt", "1")),
+        (drop_images, ("photos",)),
+        (lambda folder: (folder / "2.txt").unlink(), ("2",)),
+    ],
+    ids=["truncated", "nan", "text", "one-number", "inf", "no-images", "no-annotation"],
+)
+def test_train_refuses_bad_data(
+    tmp_path: Path, photos: Path, run: Run, spoil: Callable[[Path], None], names: tuple[str, ...]
+) -> None:
+    spoil(photos)
+    code, out, err = run("train", f"folder:{photos}", *QUICK, "--out", tmp_path / "run")
+    one_sentence(code, err, *names)
+    assert not out and not (tmp_path / "run").exists()
+
+
+@pytest.mark.parametrize(
+    ("words", "names"),
+    [
+        (["--method", "hd-pamp"], ("hd-pamp", "hd-papm")),
+        (["--backbone", "vgg20"], ("vgg20", "vgg19")),
+        (["stepz=4"], ("stepz", "steps")),
+        (["steps=many"], ("steps", "many")),
+        (["steps"], ("steps", "key=value")),
+        (["loss.sigmma=4"], ("sigmma", "sigma")),
+        (["network.strid=4"], ("strid", "stride")),
+        (["select=best"], ("select", "val, last, test")),
+        (["crop=100"], ("crop", "100")),
+        (["device=cuda"], ("CUDA", "device=cpu")),
+        (["--init", "nowhere.ckpt"], ("nowhere.ckpt",)),
+        (["--config", "nowhere.yaml"], ("nowhere.yaml",)),
+        (["--resume"], ("no run to resume",)),
+    ],
+)
+def test_train_refuses_wrong_words(
+    tmp_path: Path, photos: Path, run: Run, words: list[str], names: tuple[str, ...]
+) -> None:
+    if "device=cuda" in words and torch.cuda.is_available():
+        pytest.skip("there is a GPU here")
+    given = [w for w in QUICK if not any(w.split("=")[0] == x.split("=")[0] for x in words)]
+    if "--backbone" in words:
+        given = given[2:] if given[0] == "--backbone" else [g for g in given if g != "tiny"]
+    code, out, err = run("train", f"folder:{photos}", *given, *words, "--out", tmp_path / "run")
+    one_sentence(code, err, *names)
+    assert not out and not (tmp_path / "run").exists()
+
+
+def test_train_refuses_unknown_data(tmp_path: Path, run: Run) -> None:
+    code, _, err = run("train", "shanghaitech:nowhere", *QUICK, "--out", tmp_path / "run")
+    one_sentence(code, err, "shanghaitech", "shanghaitech-a")
+    code, _, err = run("train", tmp_path / "nowhere", *QUICK, "--out", tmp_path / "run")
+    one_sentence(code, err, "nowhere")
+
+
+def test_a_mat_file_without_its_field(tmp_path: Path, run: Run) -> None:
+    for part in ("train", "test"):
+        base = tmp_path / "part_A_final" / f"{part}_data"
+        (base / "images").mkdir(parents=True)
+        (base / "ground_truth").mkdir()
+        Image.new("RGB", (40, 40)).save(base / "images" / "IMG_1.jpg")
+        scipy.io.savemat(base / "ground_truth" / "GT_IMG_1.mat", {"something": np.zeros(3)})
+    code, _, err = run("train", f"shanghaitech-a:{tmp_path}", *QUICK, "--out", tmp_path / "run")
+    one_sentence(code, err, "GT_IMG_1.mat", "image_info")
+
+
+def test_odd_but_good_images_are_counted(tmp_path: Path, model: Path, run: Run) -> None:
+    folder = tmp_path / "odd"
+    folder.mkdir()
+    rng = np.random.default_rng(1)
+    rgb = Image.fromarray(rng.integers(0, 255, (40, 56, 3), dtype=np.uint8))
+    rgb.convert("L").save(folder / "grey.png")
+    rgb.convert("CMYK").save(folder / "cmyk.jpg")
+    Image.fromarray(rng.integers(0, 65535, (40, 56)).astype(np.uint16)).save(folder / "sixteen.png")
+    exif = Image.Exif()
+    exif[274] = 6
+    rgb.save(folder / "turned.jpg", exif=exif)
+    code, _, err = run("predict", model, folder, "--out", tmp_path / "results", "--device", "cpu")
+    assert code == 0, err
+    lines = (tmp_path / "results" / "counts.csv").read_text().splitlines()
+    assert len(lines) == 5
+    turned = Image.open(tmp_path / "results" / "overlays" / "turned.png")
+    assert turned.size[0] < turned.size[1]
+
+
+def test_predict_counts_the_good_and_names_the_bad(tmp_path: Path, photos: Path, model: Path, run: Run) -> None:
+    truncate(photos)
+    code, out, err = run("predict", model, photos, "--out", tmp_path / "results", "--device", "cpu")
+    one_sentence(code, err, "3.jpg")
+    assert len((tmp_path / "results" / "counts.csv").read_text().splitlines()) == 6
+    assert "5.jpg" in out
+
+
+def test_predict_refuses(tmp_path: Path, photos: Path, model: Path, run: Run) -> None:
+    out = tmp_path / "results"
+    for words, name in (
+        ((model, tmp_path / "none.jpg"), "none.jpg"),
+        ((model, photos / "1.txt"), "1.txt"),
+        ((photos / "1.jpg", photos / "2.jpg"), "1.jpg"),
+        ((tmp_path / "no.ckpt", photos / "2.jpg"), "no.ckpt"),
+        ((photos, photos / "2.jpg"), "photos"),
+    ):
+        code, _, err = run("predict", *words, "--out", out, "--device", "cpu")
+        one_sentence(code, err, name)
+        assert not out.exists()
+    (tmp_path / "empty").mkdir()
+    code, _, err = run("predict", model, tmp_path / "empty", "--out", out)
+    one_sentence(code, err, "empty")
+
+
+def test_a_checkpoint_of_another_network(tmp_path: Path, photos: Path, run: Run) -> None:
+    path = tmp_path / "other.ckpt"
+    checkpoint.save(path, checkpoint.ModelSpec("tiny", {"stride": 8}), models.create("tiny", stride=4).state_dict())
+    code, _, err = run("predict", path, photos, "--out", tmp_path / "results", "--device", "cpu")
+    one_sentence(code, err, "other.ckpt", "another network")
+    code, _, err = run("eval", path, f"folder:{photos}", "--device", "cpu")
+    one_sentence(code, err, "other.ckpt")
+
+
+def test_eval_refuses(tmp_path: Path, photos: Path, model: Path, run: Run) -> None:
+    code, _, err = run("eval", model, f"folder:{photos}", "--split", "tset", "--device", "cpu")
+    one_sentence(code, err, "tset")
+    code, _, err = run("eval", model, f"folder:{photos}", "--device", "gpu")
+    one_sentence(code, err, "gpu")
+
+
+def test_report_and_demo_refuse(tmp_path: Path, photos: Path, run: Run) -> None:
+    code, _, err = run("report", photos)
+    one_sentence(code, err, "photos")
+    code, _, err = run("demo", "--out", photos)
+    one_sentence(code, err, "photos")
+    assert len(list(photos.iterdir())) == 12
+    code, _, err = run("demo", "--out", tmp_path / "demo", "--look", "crowds")
+    one_sentence(code, err, "crowds", "crowd")
+    assert not (tmp_path / "demo").exists()
+
+
+def test_usage_errors_exit_with_2(run: Run) -> None:
+    for words in (["trian"], ["train"], ["predict", "x"], ["train", "a", "--nothing"]):
+        code, _, err = run(*words)
+        assert code == 2 and err and "Traceback" not in err

@@ -1,0 +1,125 @@
+from __future__ import annotations
+
+import copy
+from typing import cast
+
+import pytest
+import torch
+from torch.nn import functional as F
+
+from papm import models
+from papm.errors import ConfigError, DataError
+from papm.models.man import MAN
+from papm.structures import PointBatch
+
+
+@pytest.fixture(scope="module")
+def network() -> MAN:
+    torch.manual_seed(0)
+    return cast(MAN, models.create("man").eval())
+
+
+POINTS = PointBatch.from_list([torch.zeros(0, 2), torch.zeros(0, 2)])
+
+
+def test_parameters(network: MAN) -> None:
+    """VGG19; four layers of nine projections and one back, 512 → 2048 → 512, two norms; the head of vgg19."""
+    linear = 10 * (512 * 512 + 512) + (512 * 2048 + 2048) + (2048 * 512 + 512)
+    head = (9 * 512 + 1) * 256 + (9 * 256 + 1) * 128 + 129
+    count = sum(p.numel() for p in network.parameters())
+    assert count == 20_024_384 + 4 * (linear + 4 * 512) + head == 40_412_737
+    first = network.encoder[0].attention  # type: ignore[union-attr]
+    assert first.heads == 2 and first.dropout == 0.1  # type: ignore[union-attr]
+
+
+def test_stride_and_sizes(network: MAN) -> None:
+    assert (network.stride, network.multiple, network.features.strides) == (16, 32, (32,))
+    with torch.no_grad():
+        assert network(torch.zeros(1, 3, 65, 31)).density.shape == (1, 1, 5, 2)
+
+
+@torch.no_grad()
+def test_forward_equals_the_parts_written_out(network: MAN) -> None:
+    image = torch.randn(1, 3, 64, 96)
+    features = F.max_pool2d(models.vgg_trunk("vgg19").requires_grad_(False)(image)[-1], 2)
+    assert features.shape == (1, 512, 2, 3)  # shapes only: that trunk has other weights
+    tokens = network.features(image)[-1].flatten(2).transpose(1, 2)
+    for layer in network.encoder:
+        mixed = layer.attention(tokens, (2, 3))[0]  # type: ignore[operator]
+        tokens = F.layer_norm(tokens + mixed, (512,))  # affine parts start as the identity
+        tokens = F.layer_norm(tokens + layer.feed(tokens), (512,))  # type: ignore[operator]
+    grid = tokens.transpose(1, 2).reshape(1, 512, 2, 3)
+    x = F.interpolate(grid, size=(4, 6), mode="bilinear", align_corners=False)
+    x = network.head.regress(x)
+    torch.testing.assert_close(network(image).density, network.head.output(x).relu())
+
+
+@torch.no_grad()
+def test_two_images_together_are_as_alone(network: MAN) -> None:
+    images = torch.randn(2, 3, 64, 64)
+    together = network(images).density
+    for b in range(2):
+        torch.testing.assert_close(together[b : b + 1], network(images[b : b + 1]).density, rtol=1e-4, atol=1e-6)
+
+
+def test_region_loss_while_training_only(network: MAN) -> None:
+    images = torch.randn(2, 3, 64, 64)
+    with torch.no_grad():
+        output = network(images)
+    assert not output.aux and network.auxiliary_losses(output, POINTS) == {}
+    trained = copy.deepcopy(network).train()
+    output = trained(images)
+    terms = trained.auxiliary_losses(output, POINTS)
+    assert output.aux["region"].shape == (2,)
+    torch.testing.assert_close(terms["region"], output.aux["region"].mean())
+    assert 0 < terms["region"].item() < 2 * 4 * 4  # four tokens, four layers, 1 − cos ≤ 2
+    terms["region"].backward()
+    for key, parameter in trained.named_parameters():
+        if key.startswith("features.") or ("project" in key and "bias" not in key):
+            assert parameter.grad is not None and bool(parameter.grad.isfinite().all()), key
+            assert bool(parameter.grad.any()), key
+
+
+def test_region_loss_can_be_left_out_or_weighted(network: MAN) -> None:
+    images = torch.randn(2, 3, 64, 64)
+    other = copy.deepcopy(network).train()
+    other.region_weight = 0.0
+    assert not other(images).aux
+    with torch.device("meta"):
+        assert cast(MAN, models.create("man", region_loss=False)).region_weight == 0.0
+        assert cast(MAN, models.create("man", region_weight=0.25)).region_weight == 0.25
+
+
+@torch.no_grad()
+def test_padding_named_by_a_mask_is_not_attended_to(network: MAN) -> None:
+    """Two images in one batch, one of them padded: with the mask, what lies in its padding does not matter far away."""
+    images = torch.randn(2, 3, 64, 320)
+    mask = torch.ones(2, 64, 320, dtype=torch.bool)
+    mask[1, :, 40:] = False
+    other = images.clone()
+    other[1, :, :, 256:] = 5.0  # beyond what the trunk's convolutions see from the first cells
+    first, second = network(images, mask=mask).density, network(other, mask=mask).density
+    torch.testing.assert_close(first[0], second[0], rtol=1e-4, atol=1e-6)
+    torch.testing.assert_close(first[1, ..., :1], second[1, ..., :1], rtol=1e-4, atol=1e-6)
+    open_first, open_second = network(images).density, network(other).density
+    assert not torch.allclose(open_first[1, ..., :1], open_second[1, ..., :1], rtol=1e-4, atol=1e-6)
+    everywhere = network(images, mask=torch.ones_like(mask)).density
+    torch.testing.assert_close(everywhere, open_first, rtol=1e-4, atol=1e-6)
+    assert bool(network(images, mask=torch.zeros_like(mask)).density.isfinite().all())
+    with pytest.raises(DataError, match="does not fit"):
+        network(images, mask=mask[:1])
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("seed", range(3))
+def test_starts_alive(seed: int) -> None:
+    torch.manual_seed(seed)
+    density = models.create("man").eval()(torch.randn(1, 3, 64, 64)).density
+    assert bool((density > 0).all())
+
+
+def test_wrong_options() -> None:
+    with pytest.raises(ConfigError, match="stride must be one of 16, 8, 4, not 2"):
+        models.create("man", stride=2)
+    with pytest.raises(ConfigError, match="region_weight must not be negative"):
+        models.create("man", region_weight=-1.0)
