@@ -166,7 +166,10 @@ options = st.dictionaries(
 
 @given(
     st.fixed_dictionaries(
-        {"method": st.sampled_from(sorted(methods.METHODS)), "backbone": st.sampled_from(["tiny", "vgg19"])},
+        {
+            "method": st.sampled_from(sorted(m.name for m in methods.METHODS.values() if m.network == "density")),
+            "backbone": st.sampled_from(["tiny", "vgg19"]),
+        },
         optional={
             "data": st.text("ab :/'\"$é", min_size=1, max_size=8),
             "weights": st.none() | st.just("imagenet") | st.just("my weights.pth"),

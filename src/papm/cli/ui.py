@@ -42,7 +42,9 @@ def print_json(value: Any) -> None:
 
 def table(columns: Sequence[str], rows: Sequence[Sequence[object]], title: str | None = None) -> None:
     """A plain table; numbers to the right."""
-    made = Table(title=title, title_justify="left")
+    if title:  # not rich's own title, which is folded to the width of a narrow table
+        say(title)
+    made = Table()
     for k, name in enumerate(columns):
         numeric = bool(rows) and all(isinstance(r[k], (int, float)) or r[k] in ("", "–") for r in rows)
         made.add_column(name, justify="right" if numeric else "left", overflow="fold")

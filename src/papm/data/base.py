@@ -222,9 +222,11 @@ def parse_spec(spec: str) -> tuple[str, Path | None]:
         near = difflib.get_close_matches(spec, _READERS, n=1)
         hint = f"did you mean '{near[0]}'?" if near else "write NAME:PATH, or give a folder"
         raise DataError(f"{spec}: no such file or folder, and no dataset of that name; {hint}")
-    for r in _READERS.values():
-        if r.recognise(path):
-            return r.name, path
+    found = [r.name for r in _READERS.values() if r.recognise(path)]
+    if len(found) == 1:
+        return found[0], path
+    if found:
+        raise DataError(f"{path}: holds several datasets; name the one you mean, such as {found[0]}:{path}")
     raise DataError(
         f"{path}: cannot tell what format this is; name it (NAME:{path}) or put a .txt of 'x y' lines beside each image"
     )

@@ -14,9 +14,9 @@ it.
     classes=ship,plane  these
 
 The labels are indices into the chosen classes, whose names are in `meta["classes"]`. `min_count` leaves out images with fewer
-of the chosen objects; `include_difficult=false` leaves out objects marked difficult. `release` says which labels are meant where
-several are there. Of the papers' "6 classes" (690 images, "more than 10 objects") and "18 classes" (1869 images) the second
-cannot be one release: 1869 images are train and val of 1.0 and 1.5, which have 15 and 16 classes.
+of the chosen objects; `include_difficult=false` leaves out objects marked difficult. `release` says which labels are meant
+where several are there. Of the papers' "6 classes" (690 images, "more than 10 objects") and "18 classes" (1869 images) the
+second cannot be one release: 1869 images are train and val of 1.0 and 1.5, which have 15 and 16 classes.
 
 Pixel origin: 0; corners are positions in the image, often fractions of a pixel.
 """

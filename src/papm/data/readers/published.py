@@ -7,6 +7,7 @@ looked up among the images that were listed, never joined to a path.
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -34,19 +35,20 @@ _NUMBERS = re.compile(r"[0-9eE+.\-\s,]*")  # what rows of numbers are written wi
 def children(folder: Path) -> list[Path]:
     """Sub-folders in natural order; none of a folder that cannot be listed."""
     try:
-        found = [d for d in folder.iterdir() if not d.name.startswith(".") and d.is_dir()]
+        with os.scandir(folder) as items:  # knows files from folders without a look at each, as iterdir would need
+            found = [i.name for i in items if not i.name.startswith(".") and i.is_dir()]
     except OSError:
         return []
-    return sorted(found, key=lambda d: natural_key(d.name))
+    return [folder / name for name in sorted(found, key=natural_key)]
 
 
 def named(folder: Path, *names: str) -> Path | None:
     """The file or folder of one of these names, whatever its case; the first name that is there."""
     try:
-        found = {p.name.lower(): p for p in folder.iterdir()}
+        found = {name.lower(): name for name in sorted(p.name for p in folder.iterdir())}
     except OSError:
         return None
-    return next((found[n.lower()] for n in names if n.lower() in found), None)
+    return next((folder / found[n.lower()] for n in names if n.lower() in found), None)
 
 
 def named_folder(folder: Path, *names: str) -> Path | None:
