@@ -24,7 +24,7 @@ def make(root: Path, labels: bool = True) -> Path:
         (root / split / "images").mkdir(parents=True)
         (root / split / "gt").mkdir()
         for n, (name, text) in enumerate(HEADS.items()):
-            Image.new("RGB", (40, 30), (k, n, 0)).save(root / split / "images" / f"{name}.jpg")
+            Image.new("RGB", (40, 30), (80 * k, 80 * n, 0)).save(root / split / "images" / f"{name}.jpg")
             (root / split / "gt" / f"{name}.txt").write_text(text)
         if labels:
             (root / split / "image_labels.txt").write_text(LABELS)
@@ -63,6 +63,13 @@ def test_labels_are_optional_and_empty_files_are_no_warning(tmp_path: Path) -> N
     (root / "train" / "image_labels.txt").write_text("0001.jpg,5,stadium,0,0\n")
     wrong = [f for f in check("jhu-crowd", root) if "label says 5" in f.message]
     assert len(wrong) == 1 and wrong[0].file == root / "train" / "gt" / "0001.txt"
+
+
+def test_annotations_without_image_are_errors(tmp_path: Path) -> None:
+    root = make(tmp_path)
+    (root / "val" / "images" / "0003.jpg").unlink()
+    errors = [f for f in check("jhu-crowd", root) if f.severity == "error"]
+    assert [f.file for f in errors] == [root / "val" / "gt" / "0003.txt"]
 
 
 def test_images_and_gt_alone_are_not_jhu(tmp_path: Path) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
+import random
 from pathlib import Path
 
 import numpy as np
@@ -18,7 +19,7 @@ from papm.data.check import check, has_errors
 from papm.data.readers import published as p
 from papm.data.readers.faults import AnnotationError, Fault
 from papm.data.splits import hold_out
-from papm.errors import DataError
+from papm.errors import ConfigError, DataError
 from papm.structures import Sample
 
 NAMES = ("ucf-cc-50", "ucf-qnrf", "jhu-crowd", "nwpu", "trancos", "carpk", "pucpr", "dota")
@@ -194,3 +195,79 @@ def test_a_folder_with_two_datasets_asks_which(tmp_path: Path) -> None:
     (tmp_path / "traffic" / "image_sets" / "test.txt").write_text("a\n")
     with pytest.raises(DataError, match="several datasets"):
         parse_spec(str(tmp_path))
+
+
+WORDS = (
+    *(
+        "images",
+        "Images",
+        "train",
+        "test",
+        "val",
+        "Train",
+        "gt",
+        "jsons",
+        "mats",
+        "ImageSets",
+        "Annotations",
+        "image_sets",
+    ),
+    *(
+        "labelTxt",
+        "labelTxt-v1.0",
+        "train.txt",
+        "test.txt",
+        "training.txt",
+        "image_labels.txt",
+        "val_gt_loc.txt",
+        "data",
+    ),
+    *(
+        "1.jpg",
+        "1_ann.mat",
+        "img_0001.jpg",
+        "img_0001_ann.mat",
+        "0001.jpg",
+        "0001.txt",
+        "0001.json",
+        "0001.mat",
+        "a.png",
+    ),
+)
+CONTENTS = (b"", b"1\n", b"0001\n", b"a 1 2\n", b"1 2 3 4 1 0\n", b"\xff\xfe", b"{}", b"../x\n", b"0001,1,a,0,0\n")
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_no_tree_makes_a_reader_raise_anything_but_a_data_error(tmp_path: Path, seed: int) -> None:
+    """Files where folders should be, folders where files should be, broken links, wrong contents."""
+    rng = random.Random(seed)
+
+    def fill(folder: Path, depth: int) -> None:
+        for name in rng.sample(WORDS, 12):
+            path, kind = folder / name, rng.random()
+            if kind < 0.1:
+                path.symlink_to(rng.choice([folder, tmp_path, folder / "nowhere", path]))
+            elif kind < 0.3 and "." in name:
+                path.mkdir()
+            elif "." in name or kind < 0.4:
+                path.write_bytes(rng.choice(CONTENTS))
+            else:
+                path.mkdir()
+                if depth:
+                    fill(path, depth - 1)
+
+    fill(tmp_path, 2)
+    for name in NAMES:
+        readers()[name].recognise(tmp_path)
+        try:
+            papm.data.open(name, tmp_path)
+        except DataError as e:
+            assert "\n" not in str(e)
+        except ConfigError as e:  # several releases of DOTA: an option is wanted
+            assert name == "dota" and "release=" in str(e)
+        else:
+            raise AssertionError(f"{name}: nothing here is an image")
+        try:
+            assert has_errors(check(name, tmp_path))
+        except ConfigError:
+            assert name == "dota"

@@ -71,9 +71,10 @@ def test_images_and_annotations_apart_and_what_does_not_belong(tmp_path: Path) -
     (root / "ground_truth" / "7_ann.mat").unlink()
     with pytest.raises(DataError, match=r"7_ann\.mat: no such annotation"):
         papm.data.open("ucf-cc-50", root)
-    Image.new("RGB", (4, 4)).save(root / "images" / "51.jpg")
-    with pytest.raises(DataError, match=r"51\.jpg: not an image of UCF_CC_50"):
-        papm.data.open("ucf-cc-50", root)
+    pair(root / "images" / "7.jpg", root / "ground_truth" / "7_ann.mat", np.ones((7, 2)))
+    Image.new("RGB", (4, 4)).save(root / "images" / "preview.png")
+    assert len(papm.data.open("ucf-cc-50", root)["all"]) == 50
+    assert [f.file.name for f in check("ucf-cc-50", root) if f.severity == "info" and f.file] == ["preview.png"]
 
 
 def make_qnrf(root: Path, train: int = 10, test: int = 3, names: tuple[str, str] = ("Train", "Test")) -> Path:

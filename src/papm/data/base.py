@@ -13,7 +13,7 @@ import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, overload
+from typing import Any, Literal, overload
 
 import torch
 from torch import Tensor
@@ -113,7 +113,9 @@ class Reader:
     outside_is_error: bool = False  # points outside the image: a fault (own data) or a known blemish (published data)
     expected: Expected = field(default_factory=dict)  # split -> published (images, points or None); "*" is the whole
     blank_is_empty: bool = False  # an annotation file of zero bytes is how the format says "no objects"
-    lists_images: bool = False  # lists say which images belong: files beside them are no strays
+    # Whether a check looks for annotations without image and images that do not belong: not where lists say which do
+    # ("never"), nor, where options leave some out, with options ("plain").
+    strays: Literal["always", "plain", "never"] = "always"
 
 
 _READERS: dict[str, Reader] = {}

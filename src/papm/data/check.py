@@ -96,8 +96,8 @@ def check(
     if not options:
         counted = {s: [(x.entry.image, x.points or 0) for x in seen] for s, seen in by_split.items()}
         findings += [Finding("warning", folder, None, d) for d in unexpected(r.expected, counted)]
-    if not r.lists_images:
-        findings += _strays([e for es in splits.values() for e in es])
+    if r.strays == "always" or (r.strays == "plain" and not options):
+        findings += _strays([e for es in splits.values() for e in es], own_data=r.outside_is_error)
     rank = {"error": 0, "warning": 1, "info": 2}
     return sorted(findings, key=lambda f: rank[f.severity])
 
@@ -281,8 +281,11 @@ def _same_file(image: Path, split: str, contents: dict[bytes, tuple[str, Path]],
         findings.append(Finding("warning", image, None, f"the same file as {first[1]} ({where})"))
 
 
-def _strays(entries: Sequence[Entry]) -> list[Finding]:
-    """Annotation files whose image is missing, and images that no annotation speaks of."""
+def _strays(entries: Sequence[Entry], own_data: bool) -> list[Finding]:
+    """Annotation files whose image is missing, and images that no annotation speaks of.
+
+    In people's own data a text file may be a note: it has to look like points.
+    """
     out: list[Finding] = []
     # Files named after their image; a table for all images has no siblings that could be orphans.
     own = {e.annotation for e in entries if e.annotation is not None and e.image.stem in e.annotation.stem}
@@ -290,7 +293,7 @@ def _strays(entries: Sequence[Entry]) -> list[Finding]:
         for p in sorted(_listed(folder[0])):
             if p in own or p.suffix != folder[1] or p.name.startswith(".") or p.name == "classes.txt":
                 continue
-            if p.suffix != ".txt" or (looks_like_txt(p) and not _is_blank(p)):
+            if p.suffix != ".txt" or not own_data or (looks_like_txt(p) and not _is_blank(p)):
                 out.append(Finding("error", p, None, "an annotation whose image is missing"))
             else:
                 out.append(Finding("info", p, None, "not an annotation; left aside"))

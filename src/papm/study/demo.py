@@ -30,7 +30,7 @@ class Demo:
 
     out: Path
     look: str = "crowd"
-    steps: int = 700
+    steps: int = 600
     seed: int = 0
     train: int = 80
     test: int = 40

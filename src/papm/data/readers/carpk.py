@@ -128,6 +128,6 @@ for _name, _what, _images in (
             layout=f"{{Images/*{_SUFFIX[_name]}, Annotations/*.txt, ImageSets/{{train,test}}.txt}}",
             expected={"train": (_images[0], None), "test": (_images[1], None)},
             blank_is_empty=True,
-            lists_images=True,
+            strays="never",
         )
     )

@@ -41,7 +41,6 @@ from papm.data.readers.published import (
     cheaply,
     children,
     files,
-    finish,
     hidden_entry,
     images_below,
     named_folder,
@@ -241,7 +240,6 @@ def entries(
         raise DataError(f"{root}: no DOTA here; give the folder that holds {{train,val}}/{{images,labelTxt}}")
     places = _places(folder)
     found: dict[str, list[Entry]] = {}
-    faults: list[Fault] = []
     for split in (s for s in SPLITS if s in places):
         pictures, labels = places[split]
         images = by_stem(images_below(pictures))
@@ -256,14 +254,13 @@ def entries(
         known = files(chosen, ".txt")
         found[split] = []
         for stem, image in images.items():
-            path = known.pop(stem, None) or chosen / f"{stem}.txt"
+            path = known.get(stem) or chosen / f"{stem}.txt"
             entry = Entry(stem, image, path, partial(read_objects, path, names, include_difficult, origin))
             if min_count == 0 or _count(entry) >= min_count:
                 found[split].append(entry)
-        faults += [Fault(p, None, "an annotation whose image is missing") for p in known.values()]
-    if not any(found.values()) and not faults:
+    if not any(found.values()):
         raise DataError(f"{folder}: no image has {min_count} or more objects of the chosen classes")
-    return finish(found, faults)
+    return found
 
 
 def _count(entry: Entry) -> float:
@@ -283,6 +280,6 @@ register(
         origin=ORIGIN,
         layout="{train,val}/{images/P0706.png, labelTxt/P0706.txt}",
         blank_is_empty=True,
-        lists_images=True,
+        strays="plain",
     )
 )

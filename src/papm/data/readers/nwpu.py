@@ -250,6 +250,6 @@ register(
         origin=ORIGIN,
         layout="{images/0001.jpg, jsons/0001.json or mats/0001.mat, train.txt, val.txt, test.txt}",
         expected={"train": (3109, None), "val": (500, None), HIDDEN: (1500, None)},
-        lists_images=True,
+        strays="never",
     )
 )

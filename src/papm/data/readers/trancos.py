@@ -133,6 +133,6 @@ register(
         origin=ORIGIN,
         layout="{images/image-1-000001{.jpg,.txt,dots.png,mask.mat}, image_sets/{training,validation,trainval,test}.txt}",
         expected={"train": (403, 13_543), "val": (420, 16_541), "test": (421, 16_666), "trainval": (823, 30_084)},
-        lists_images=True,
+        strays="never",
     )
 )

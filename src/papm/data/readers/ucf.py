@@ -100,20 +100,18 @@ def cc50_entries(root: Path, *, fold: int | None = None, origin: float = ORIGIN)
         )
     entries: list[Entry] = []
     folds: dict[int, list[Entry]] = {k: [] for k in range(1, FOLDS + 1)}
-    faults: list[Fault] = []
     for image, annotation in _pairs(folder):
         entry = _entry(image, annotation, origin)
         number = int(image.stem) if re.fullmatch(r"[0-9]{1,2}", image.stem) else 0
         if not 1 <= number <= FOLDS * _FOLD_SIZE:
-            faults.append(Fault(image, None, "not an image of UCF_CC_50, whose names are 1 to 50; move it elsewhere"))
-            continue
+            continue  # a picture that somebody put beside them
         entries.append(entry)
         folds[(number - 1) // _FOLD_SIZE + 1].append(entry)
     if fold is None:
-        return finish({"all": entries} | {f"fold{k}": es for k, es in folds.items() if es}, faults)
+        return {"all": entries} | {f"fold{k}": es for k, es in folds.items() if es}
     if not folds[fold]:
         raise DataError(f"{folder}: no image of fold {fold}, which is {10 * fold - 9}.jpg to {10 * fold}.jpg")
-    return finish({"train": [e for k, es in folds.items() if k != fold for e in es], "test": folds[fold]}, faults)
+    return {"train": [e for k, es in folds.items() if k != fold for e in es], "test": folds[fold]}
 
 
 # --- UCF-QNRF ----------------------------------------------------------------------------------------------------------
