@@ -69,6 +69,16 @@ class Sample:
         return (x >= 0) & (x < w) & (y >= 0) & (y < h)
 
     @property
+    def counted(self) -> Tensor:
+        """bool [n]: which points count: all of them, or those inside the region of interest where there is one."""
+        region = self.roi
+        if region is None:
+            return torch.ones(len(self.points), dtype=torch.bool)
+        column, row = self.points.floor().long().unbind(-1)
+        h, w = self.size
+        return self.inside & region[row.clamp(0, h - 1), column.clamp(0, w - 1)].bool()
+
+    @property
     def points_inside(self) -> Tensor:
         """The points inside the image: what a network can learn from."""
         return self.points[self.inside]

@@ -15,7 +15,7 @@ from papm import checkpoint, imagenet, models
 from papm.checkpoint import ModelSpec
 from papm.errors import CheckpointError, ConfigError, DataError
 from papm.predict.predictor import Counter, counts, infer, pick_device
-from papm.structures import DensityOutput, PointProposals
+from papm.structures import DensityOutput, PointProposals, Sample
 
 
 def counter(stride: int = 4) -> Counter:
@@ -157,3 +157,29 @@ def test_counts_of_a_batch() -> None:
 def test_infer_keeps_no_gradient() -> None:
     output = infer(counter().network, picture())
     assert isinstance(output, DensityOutput) and not output.density.requires_grad
+
+
+def test_counting_inside_a_region() -> None:
+    """A region that cuts cells takes its share of them; without one, or with all of the image, nothing changes."""
+    density = torch.rand(1, 1, 3, 4, generator=torch.Generator().manual_seed(0))
+    output = DensityOutput(density, 8)
+    whole = torch.ones(20, 30, dtype=torch.bool)  # 3 × 4 cells, the last ones partly beyond the image
+    assert float(counts(output, roi=whole)) == pytest.approx(float(density.sum()))
+    left = whole.clone()
+    left[:, 12:] = False  # one and a half cells
+    expected = density[..., 0].sum() + density[..., 1].sum() / 2
+    assert float(counts(output, roi=left)) == pytest.approx(float(expected))
+    assert float(counts(output, roi=~whole)) == 0
+    points = torch.tensor([[[3.0, 3.0], [20.0, 3.0], [11.9, 19.9]]])
+    logits = torch.tensor([[[0.0, 9.0], [0.0, 9.0], [0.0, 9.0]]])
+    proposals = PointProposals(points, logits, points[0])
+    assert float(counts(proposals)) == 3 and float(counts(proposals, roi=left)) == 2
+
+
+def test_points_count_inside_their_region() -> None:
+    region = torch.zeros(10, 10, dtype=torch.bool)
+    region[:, :5] = True
+    points = torch.tensor([[1.0, 1.0], [4.9, 9.9], [5.0, 1.0], [-3.0, 2.0]])
+    sample = Sample("a", lambda: torch.zeros(3, 10, 10, dtype=torch.uint8), points, (10, 10), roi_source=lambda: region)
+    assert sample.counted.tolist() == [True, True, False, False]
+    assert Sample("b", sample.source, points, (10, 10)).counted.all()

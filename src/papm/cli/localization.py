@@ -32,7 +32,7 @@ def open_split(data: str, split: str) -> tuple[Dataset, str]:
         if set(splits) != {"all"} or split != "test":
             raise unknown("split", split, splits)
         split = "all"
-    return splits[split], split
+    return datasets.require_annotated(splits[split]), split
 
 
 @dataclass(frozen=True)

@@ -35,11 +35,11 @@ TrainBatch = tuple[Batch, PointBatch]
 
 
 def training_points(sample: Sample, config: TrainConfig) -> np.ndarray:
-    """Points a network learns from, [n, 3]: x, y inside the image (displaced if asked) and spacing to the neighbours.
+    """Points a network learns from, [n, 3]: x, y inside the image and its region, and the spacing to the neighbours.
 
     Deterministic in the seed and the sample's name, whatever the order of the images.
     """
-    xy = sample.points_inside
+    xy = sample.points[sample.inside & sample.counted]
     if config.noise > 0:
         rng = np.random.default_rng([config.seed, 4, *sample.name.encode()])
         xy, _ = displace(xy, sample.size, config.noise, config.noise_kind, rng, edge=config.noise_edge)

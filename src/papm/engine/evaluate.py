@@ -10,7 +10,7 @@ from pathlib import Path
 
 import torch
 
-from papm.data.base import Dataset
+from papm.data.base import Dataset, require_annotated
 from papm.files import write_text
 from papm.metrics.counting import CountingScore, bootstrap, counting_errors
 from papm.predict.predictor import counts, infer
@@ -22,7 +22,7 @@ class Evaluation:
 
     names: list[str]
     predicted: list[float]
-    truth: list[float]  # all annotated points
+    truth: list[float]  # all annotated points (of the region of interest)
     inside: list[float]  # those inside the image
 
     @property
@@ -45,7 +45,8 @@ def evaluate(
     precision: str = "32",
     on_item: Callable[[], None] | None = None,
 ) -> Evaluation:
-    """Count every image whole, at its own size."""
+    """Count every image whole, at its own size, inside its region of interest where it has one."""
+    require_annotated(dataset)
     was_training = network.training
     network.eval()
     device = next(network.parameters()).device
@@ -53,15 +54,15 @@ def evaluate(
     predicted = []
     for sample in dataset:
         with torch.autocast(device.type, dtype=half, enabled=half is not None):
-            predicted.append(counts(infer(network, sample.image))[0])
+            predicted.append(counts(infer(network, sample.image), roi=sample.roi)[0])
         if on_item is not None:
             on_item()
     network.train(was_training)
     return Evaluation(
         [s.name for s in dataset],
         [float(p) for p in torch.stack(predicted).tolist()] if predicted else [],
-        [float(s.count) for s in dataset],
-        [float(s.inside.sum()) for s in dataset],
+        [float(s.counted.sum()) for s in dataset],
+        [float((s.counted & s.inside).sum()) for s in dataset],
     )
 
 

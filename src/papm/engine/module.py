@@ -95,8 +95,8 @@ class CountingModule(pl.LightningModule):
         # Not through __call__: a compiled network would be compiled again for every image size.
         output = self.network.forward(normalize(image)[None])
         sample = data.splits.monitor[int(index)]
-        truth = torch.tensor([float(sample.count)])
-        self.metrics.update(counts(output), truth.to(self.device, non_blocking=True))
+        truth = torch.tensor([float(sample.counted.sum())])
+        self.metrics.update(counts(output, roi=sample.roi), truth.to(self.device, non_blocking=True))
 
     def on_validation_start(self) -> None:
         # Every image has its own size: searching the fastest convolution for each costs more than it gives.

@@ -64,6 +64,9 @@ class CountingLoss(nn.Module):
             prediction = prediction.density
         if prediction.dim() != 4:
             raise ConfigError(f"a density must be [B, C, h, w], not {list(prediction.shape)}")
+        if prediction.shape[1] != 1:
+            raise ConfigError(f"this loss needs one map an image, the network gives {prediction.shape[1]}")
+        check_density(prediction)
         batch = accept_points(points, prediction.device)
         if len(batch) != len(prediction):
             raise ConfigError(f"{len(prediction)} maps but points of {len(batch)} images")
@@ -114,6 +117,27 @@ def accept_points(points: Points, device: torch.device) -> PointBatch:
     # One check on the host, before the copy; a PointBatch was checked where it was made.
     check_points(points)
     return as_batch(list(points), device)
+
+
+def check_density(density: Tensor) -> None:
+    """Refuse NaN and infinity, naming the image. On the CPU only: on a GPU looking would wait for the device."""
+    if density.is_cuda:
+        return
+    good = torch.isfinite(density).flatten(1).all(1)
+    if not good.all():
+        raise DataError(f"the density of image {int((~good).nonzero()[0])} of the batch holds NaN or infinity")
+
+
+def masked(density: Tensor, context: LossContext | None, stride: int) -> Tensor:
+    """The density where pixels count, zero elsewhere."""
+    mask = cell_mask(context, density, stride)
+    return density if mask is None else density * mask
+
+
+def with_gradient(value: Tensor, density: Tensor, gradient: Tensor) -> Tensor:
+    """[B] numbers equal to `value` whose derivative by `density` is `gradient` (both [B, ...], taken as constants)."""
+    surrogate = (density * gradient.detach()).flatten(1).sum(1)
+    return value.detach() + surrogate - surrogate.detach()
 
 
 def check_points(points: Sequence[Tensor]) -> None:

@@ -22,8 +22,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from papm.errors import ConfigError, unknown
-from papm.losses.base import CountingLoss, LossContext, cell_mask, register
-from papm.losses.transport import check_density, with_gradient
+from papm.losses.base import CountingLoss, LossContext, masked, register, with_gradient
 from papm.structures import LossOutput, PointBatch
 
 Form = Literal["paper", "released"]
@@ -170,12 +169,7 @@ class BayesianLoss(CountingLoss):
         return PointBatch(points.xy, valid), torch.where(valid, share, 0.0)
 
     def compute(self, density: Tensor, points: PointBatch, context: LossContext | None) -> LossOutput:
-        if density.shape[1] != 1:
-            raise ConfigError(f"this loss needs one map an image, the network gives {density.shape[1]}")
-        check_density(density)
-        mask = cell_mask(context, density, self.stride)
-        if mask is not None:
-            density = density * mask
+        density = masked(density, context, self.stride)
         size = (density.shape[-2], density.shape[-1])
         points = PointBatch(points.xy.to(density), points.valid, points.extents)
         points, target = self.targets(size, points, context)
@@ -216,17 +210,5 @@ class BayesianLoss(CountingLoss):
         return f"sigma={self.sigma}, rho={self.rho}, form={self.form}, border={self.border}, trim={self.trim}"
 
 
-def _bl(
-    stride: int = 8,
-    *,
-    sigma: float = 8.0,
-    rho: float | None = None,
-    form: Form = "paper",
-    border: Border = "whole",
-    trim: float = 0.0,
-) -> BayesianLoss:
-    return BayesianLoss(stride, sigma=sigma, rho=rho, form=form, border=border, trim=trim)
-
-
-register("bl", _bl)
-register("ial", functools.partial(_bl, trim=0.1))  # the tenth that MAN leaves out
+register("bl", BayesianLoss)
+register("ial", functools.partial(BayesianLoss, trim=0.1))  # the tenth that MAN leaves out

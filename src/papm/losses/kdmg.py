@@ -24,7 +24,6 @@ from torch import Tensor, nn
 
 from papm.errors import ConfigError
 from papm.losses.base import CountingLoss, LossContext, cell_mask, register
-from papm.losses.transport import check_density
 from papm.structures import LossOutput, PointBatch
 
 GENERATOR_STRIDE = 16  # four convolutions of stride 2 (KDMG's adapting network has this stride)
@@ -131,9 +130,6 @@ class KernelLoss(CountingLoss):
         return place(points, self.kernels(images, points), (h, w), self.stride)[:, None]
 
     def compute(self, density: Tensor, points: PointBatch, context: LossContext | None) -> LossOutput:
-        if density.shape[1] != 1:
-            raise ConfigError(f"this loss needs one map an image, the network gives {density.shape[1]}")
-        check_density(density)
         target = self.target(density, points, context).to(density)
         mask = cell_mask(context, density, self.stride)
         if mask is not None:
@@ -155,10 +151,4 @@ class KernelLoss(CountingLoss):
         return f"side={self.side}, stride={self.stride}"
 
 
-def _kdmg(
-    stride: int = 8, *, side: int = 5, w_density: float = 2.0, w_cosine: float = 10.0, channels: int = 32
-) -> KernelLoss:
-    return KernelLoss(stride, side=side, w_density=w_density, w_cosine=w_cosine, channels=channels)
-
-
-register("kdmg", _kdmg)
+register("kdmg", KernelLoss)

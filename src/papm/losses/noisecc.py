@@ -23,9 +23,8 @@ import torch
 from torch import Tensor
 
 from papm.errors import ConfigError
-from papm.losses.base import CountingLoss, LossContext, cell_mask, register
+from papm.losses.base import CountingLoss, LossContext, cell_mask, masked, register, with_gradient
 from papm.losses.bayesian import CHUNK, squared_distances
-from papm.losses.transport import check_density, with_gradient
 from papm.structures import LossOutput, PointBatch
 
 FLOOR = 1e-14  # px⁻⁴, added to the variance (NoiseCC's)
@@ -153,12 +152,8 @@ class NoiseLoss(CountingLoss):
         return scaled.scatter(1, index, torch.where(member, solved, scaled.gather(1, index)))
 
     def compute(self, density: Tensor, points: PointBatch, context: LossContext | None) -> LossOutput:
-        if density.shape[1] != 1:
-            raise ConfigError(f"this loss needs one map an image, the network gives {density.shape[1]}")
-        check_density(density)
         mask = cell_mask(context, density, self.stride)
-        if mask is not None:
-            density = density * mask
+        density = masked(density, context, self.stride)
         z, size = density.flatten(1), (density.shape[-2], density.shape[-1])
         # In float64: the block is close to singular.
         exact = PointBatch(torch.where(points.valid[..., None], points.xy, 0.0).double(), points.valid)
@@ -187,18 +182,4 @@ class NoiseLoss(CountingLoss):
         return f"alpha={self.alpha}, beta={self.beta}, weight={self.weight}, rank={self.rank}, stride={self.stride}"
 
 
-def _noisecc(
-    stride: int = 8,
-    *,
-    noise: float = 8.0,
-    sigma: float = 8.0,
-    weight: float = 0.01,
-    rho: float = 0.15,
-    rank: int = 100,
-    share: float = 0.6,
-    jitter: float = 1e-3,
-) -> NoiseLoss:
-    return NoiseLoss(stride, noise=noise, sigma=sigma, weight=weight, rho=rho, rank=rank, share=share, jitter=jitter)
-
-
-register("noisecc", _noisecc)
+register("noisecc", NoiseLoss)

@@ -14,14 +14,15 @@ The term that is logged is the transport value ⟨C, T⟩ in px². All terms are
 
 from __future__ import annotations
 
+import functools
 from typing import Literal
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from papm.errors import ConfigError, DataError, unknown
-from papm.losses.base import CountingLoss, LossContext, cell_mask, register
+from papm.errors import ConfigError, unknown
+from papm.losses.base import CountingLoss, LossContext, masked, register, with_gradient
 from papm.structures import LossOutput, PointBatch
 from papm.targets import dot_maps
 from papm.transport import Cost, TransportResult, create_cost, grid_sinkhorn
@@ -30,21 +31,6 @@ from papm.transport.solve import Solver
 
 # GL's cost is 0.0535 at 16 px and mid-height; this makes it 256 there, as r² is, so that ε = 10 means the same.
 PERSPECTIVE_SCALE = 256 / 0.0535
-
-
-def check_density(density: Tensor) -> None:
-    """Refuse NaN and infinity, naming the image. On the CPU only: on a GPU looking would wait for the device."""
-    if density.is_cuda:
-        return
-    good = torch.isfinite(density).flatten(1).all(1)
-    if not good.all():
-        raise DataError(f"the density of image {int((~good).nonzero()[0])} of the batch holds NaN or infinity")
-
-
-def with_gradient(value: Tensor, density: Tensor, gradient: Tensor) -> Tensor:
-    """[B] numbers equal to `value` whose derivative by `density` is `gradient` (both [B, ...], taken as constants)."""
-    surrogate = (density * gradient.detach()).flatten(1).sum(1)
-    return value.detach() + surrogate - surrogate.detach()
 
 
 def sum_pool(density: Tensor, factor: int) -> Tensor:
@@ -122,12 +108,7 @@ class TransportLoss(CountingLoss):
         return with_gradient(result.value * some, pooled, gradient)
 
     def compute(self, density: Tensor, points: PointBatch, context: LossContext | None) -> LossOutput:
-        if density.shape[1] != 1:
-            raise ConfigError(f"this loss needs one map an image, the network gives {density.shape[1]}")
-        check_density(density)
-        mask = cell_mask(context, density, self.stride)
-        if mask is not None:
-            density = density * mask
+        density = masked(density, context, self.stride)
         counts = points.valid.sum(1).to(density)
         total = density.sum((1, 2, 3))
         terms = {"count": (total - counts).abs().mean()}
@@ -154,7 +135,7 @@ def _sc(stride: int = 8, *, w_tv: float = 0.01) -> TransportLoss:
     return TransportLoss(stride, cost=None, w_tv=w_tv)
 
 
-def _dm_count(
+def _transport(
     stride: int = 8,
     *,
     cost: str = "l2",
@@ -180,30 +161,6 @@ def _dm_count(
     )  # fmt: skip
 
 
-def _al_papm(
-    stride: int = 8,
-    *,
-    cost: str = "ggd-l2",
-    sigma: float = 16.0,
-    shape: float = 2.0,
-    stretched: bool = False,
-    anchor: Anchor = "crop",
-    reg: float = 10.0,
-    iterations: int = 100,
-    w_ot: float = 1.0,
-    w_tv: float = 0.01,
-    reduction: Literal["mean", "sum"] = "mean",
-    ot_stride: int = 8,
-    reach: float | None = None,
-    dustbin: float | None = None,
-    solver: Solver = "auto",
-) -> TransportLoss:
-    return _dm_count(
-        stride, cost=cost, sigma=sigma, shape=shape, stretched=stretched, anchor=anchor, reg=reg, iterations=iterations,
-        w_ot=w_ot, w_tv=w_tv, reduction=reduction, ot_stride=ot_stride, reach=reach, dustbin=dustbin, solver=solver,
-    )  # fmt: skip
-
-
 register("sc", _sc)
-register("dm-count", _dm_count)
-register("al-papm", _al_papm)
+register("dm-count", _transport)
+register("al-papm", functools.partial(_transport, cost="ggd-l2"))

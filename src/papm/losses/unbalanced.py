@@ -19,8 +19,8 @@ import torch
 from torch import Tensor
 
 from papm.errors import ConfigError
-from papm.losses.base import CountingLoss, LossContext, cell_mask, register
-from papm.losses.transport import check_density, sum_pool, with_gradient
+from papm.losses.base import CountingLoss, LossContext, masked, register, with_gradient
+from papm.losses.transport import sum_pool
 from papm.structures import LossOutput, PointBatch
 from papm.transport.costs import Anchor, Cost
 from papm.transport.unbalanced import UnbalancedResult, unbalanced
@@ -95,12 +95,7 @@ class UnbalancedLoss(CountingLoss):
         }
 
     def compute(self, density: Tensor, points: PointBatch, context: LossContext | None) -> LossOutput:
-        if density.shape[1] != 1:
-            raise ConfigError(f"this loss needs one map an image, the network gives {density.shape[1]}")
-        check_density(density)
-        mask = cell_mask(context, density, self.stride)
-        if mask is not None:
-            density = density * mask
+        density = masked(density, context, self.stride)
         pooled = sum_pool(density, self.ot_stride // self.stride)
         size = (pooled.shape[-2], pooled.shape[-1])
         z, xy = pooled.flatten(1), points.xy.to(pooled)

@@ -27,11 +27,30 @@ def pick_device(name: str = "auto") -> torch.device:
         raise ConfigError(f"'{name}' is no device; use auto, cpu or cuda") from None
 
 
-def counts(output: DensityOutput | PointProposals, threshold: float = 0.5) -> Tensor:
-    """Objects counted in each image, float [B]: the sum of a map, or the number of proposals above the threshold."""
+def counts(output: DensityOutput | PointProposals, threshold: float = 0.5, roi: Tensor | None = None) -> Tensor:
+    """Objects counted in each image, float [B]: the sum of a map, or the number of proposals above the threshold.
+
+    Inside the region `roi` (bool [H, W]) where one is given: cells on its border count by the share that is inside.
+    """
     if isinstance(output, DensityOutput):
-        return output.density.sum((1, 2, 3))
-    return objects(output, threshold).sum(1).float()
+        density = output.density
+        if roi is not None:
+            density = density * _coverage(roi.to(density), output.stride, (density.shape[-2], density.shape[-1]))
+        return density.sum((1, 2, 3))
+    found = objects(output, threshold)
+    if roi is not None:
+        column, row = output.points.floor().long().unbind(-1)
+        found = found & roi.to(found.device)[row.clamp(0, roi.shape[0] - 1), column.clamp(0, roi.shape[1] - 1)].bool()
+    return found.sum(1).float()
+
+
+def _coverage(roi: Tensor, stride: int, size: tuple[int, int]) -> Tensor:
+    """Share of each cell's pixels that lie inside a region, [h, w]; pixels beyond the image do not dilute it."""
+    bottom, right = size[0] * stride - roi.shape[0], size[1] * stride - roi.shape[1]
+    padded = torch.nn.functional.pad(torch.stack([roi, torch.ones_like(roi)]), (0, right, 0, bottom))
+    inside, pixels = torch.nn.functional.avg_pool2d(padded[None], stride)[0]
+    share: Tensor = inside / pixels
+    return share
 
 
 def objects(proposals: PointProposals, threshold: float = 0.5) -> Tensor:

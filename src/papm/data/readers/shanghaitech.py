@@ -47,6 +47,11 @@ from papm.errors import DataError
 from papm.images import find_images
 
 ORIGIN = -0.5
+# Images and points of the release (part B: as counted by several papers; images only are compared).
+EXPECTED: dict[str, dict[str, tuple[int, int | None]]] = {
+    "A": {"train": (300, 162_707), "test": (182, 78_970)},
+    "B": {"train": (400, None), "test": (316, None)},
+}
 SPLITS = ("train", "test")
 GROUND_TRUTH = ("ground_truth", "ground-truth")
 
@@ -156,6 +161,7 @@ for _part, _what in (
             entries=partial(entries, part=_part),
             recognise=_recognise(_part),
             origin=ORIGIN,
+            expected=EXPECTED[_part],
             layout=f"part_{_part}_final/{{train,test}}_data/{{images/IMG_k.jpg, ground_truth/GT_IMG_k.mat}}",
         )
     )
