@@ -6,10 +6,11 @@ the prefix `network.`). The trainer's own `last.ckpt` has the same two entries a
 
 from __future__ import annotations
 
+import io
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 import torch
 from torch import Tensor
@@ -60,7 +61,14 @@ class ModelSpec:
 def save(path: Path, spec: ModelSpec, network_state: Mapping[str, Tensor]) -> None:
     """Write a model; an existing file is replaced only when the new one is whole."""
     state = {PREFIX + k: v.detach().cpu() for k, v in network_state.items()}
-    write_atomic(path, lambda stream: torch.save({"papm": spec.to_mapping(), "state_dict": state}, stream))
+    write_atomic(path, lambda stream: write({"papm": spec.to_mapping(), "state_dict": state}, stream))
+
+
+def write(values: dict[str, Any], stream: IO[bytes]) -> None:
+    """Write a checkpoint's dictionary by way of memory: torch reports a full disk as an error of its own kind."""
+    buffer = io.BytesIO()
+    torch.save(values, buffer)
+    stream.write(buffer.getbuffer())
 
 
 def read(path: Path) -> dict[str, Any]:

@@ -68,7 +68,7 @@ class TrainConfig:
     precision: Literal["auto", "32", "bf16", "16"] = "auto"  # auto: bf16 on a GPU that has it, else 32
     compile: Literal["auto", "yes", "no"] = "auto"  # torch.compile; auto: on a GPU when the run is long enough to pay
     cache: Literal["auto", "device", "memory", "disk"] = "auto"  # where decoded images live
-    workers: int = 0  # loader processes when images do not live on the device
+    workers: int = -1  # loader processes when images do not live on the device; -1: as many as suit the machine
 
     # what is written when
     eval_every: int = 0  # steps between evaluations, 0: twenty times a run
@@ -86,11 +86,12 @@ class TrainConfig:
             ("devices", 1),
             ("log_every", 1),
             ("save_every", 1),
+            ("workers", -1),
         ):
             if getattr(self, name) < low:
                 raise ConfigError(f"{name} must be at least {low}, not {getattr(self, name)}")
         non_negative = (
-            "lr", "trunk_lr", "weight_decay", "warmup", "clip", "margin", "region", "noise", "workers", "eval_every", "seed",
+            "lr", "trunk_lr", "weight_decay", "warmup", "clip", "margin", "region", "noise", "eval_every", "seed",
         )  # fmt: skip
         for name in non_negative:
             if (getattr(self, name) or 0) < 0:

@@ -144,6 +144,11 @@ class PointBatch:
             move(self.labels),
         )
 
+    def pin_memory(self) -> PointBatch:
+        """The same points in page-locked memory."""
+        pick = (None if t is None else t.pin_memory() for t in (self.extents, self.labels))
+        return PointBatch(self.xy.pin_memory(), self.valid.pin_memory(), *pick)
+
     @property
     def counts(self) -> Tensor:
         """float [B]: number of points of each image."""
@@ -197,6 +202,11 @@ class Batch:
     mask: Tensor | None = None  # [B, H, W] bool: True where a pixel is real and counts
     offsets: Tensor | None = None  # [B, 2]: (x, y) of the crop's corner in the scaled full image
     sizes: Tensor | None = None  # [B, 2]: (H, W) of the scaled full image
+
+    def pin_memory(self) -> Batch:
+        """The same batch in page-locked memory."""
+        pick = (None if t is None else t.pin_memory() for t in (self.mask, self.offsets, self.sizes))
+        return Batch(self.images.pin_memory(), self.points.pin_memory(), *pick)
 
     def to(self, device: torch.device | str) -> Batch:
         """The same batch on another device."""

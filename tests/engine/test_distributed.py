@@ -5,8 +5,10 @@ from __future__ import annotations
 import csv
 import json
 import os
+import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -20,6 +22,7 @@ def run(folder: Path, *settings: str) -> tuple[list[float], dict[str, float]]:
     environment = {**os.environ, "OMP_NUM_THREADS": "1"}
     done = subprocess.run([*command, *keys], capture_output=True, text=True, timeout=240, env=environment)
     assert done.returncode == 0, done.stderr
+    assert "Traceback" not in done.stderr, done.stderr
     with (folder / "metrics.csv").open() as stream:
         watched = [float(r["mae"]) for r in csv.DictReader(stream) if r["mae"]]
     return watched, json.loads((folder / "result.json").read_text())
@@ -33,3 +36,32 @@ def test_two_processes_give_the_metrics_of_one(tmp_path: Path) -> None:
     # Five test images on two processes: an average of averages, or an image counted twice, would differ in the first digit.
     assert two == pytest.approx(one, rel=1e-4)
     assert double["mae"] == pytest.approx(single["mae"], rel=1e-4)
+
+
+@pytest.mark.slow
+def test_an_interruption_stops_both_processes(tmp_path: Path) -> None:
+    folder = tmp_path / "run"
+    words = [
+        "steps=4000",
+        "crop=64",
+        "batch=2",
+        "devices=2",
+        "device=cpu",
+        "log_every=1",
+        "select=last",
+        "eval_every=4000",
+    ]
+    process = subprocess.Popen(
+        [sys.executable, "-m", "papm", "train", SPEC, "--backbone", "tiny", "--out", str(folder), *words],
+        stderr=subprocess.PIPE,
+        text=True,
+        env={**os.environ, "OMP_NUM_THREADS": "1"},
+    )
+    for _ in range(1200):
+        if (folder / "metrics.csv").exists() or process.poll() is not None:
+            break
+        time.sleep(0.1)
+    process.send_signal(signal.SIGINT)  # to one of the two only
+    _, stderr = process.communicate(timeout=120)
+    assert process.returncode == 1 and "--resume" in stderr, stderr
+    assert (folder / "last.ckpt").exists()

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import resource
+import signal
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +15,7 @@ from torch import Tensor
 from papm import checkpoint, data
 from papm.config import TrainConfig
 from papm.engine import train as engine
+from papm.engine.callbacks import Recorder
 from papm.engine.data import CountingData, training_points
 from papm.engine.module import CountingModule, rate_factor
 from papm.engine.run_folder import read_metrics
@@ -139,31 +142,132 @@ def test_a_smaller_batch_when_memory_is_short(
         engine.train(config(), tmp_path / "none")
 
 
-def test_a_loss_that_explodes_ends_the_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_run_that_explodes_says_what_to_do(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(PapmError, match=r"smaller lr, or clip=1"):
+        engine.train(config(lr=1e18, warmup=0, clip=0.0, steps=20), tmp_path / "weights")
+    # On a GPU the map is not looked at in a step; what is logged then tells.
     step = CountingModule.training_step
-    monkeypatch.setattr(CountingModule, "training_step", lambda *a: step(*a) * float("nan"))
-    monkeypatch.setattr(CountingModule, "flush", lambda self: {"loss": float("nan")})
-    with pytest.raises(PapmError, match=r"the loss became nan before step 1.*smaller lr"):
-        engine.train(config(log_every=1), tmp_path)
+
+    def infinite(self: CountingModule, batch: Any, batch_idx: int) -> Tensor:
+        total = step(self, batch, batch_idx)
+        assert self._sums is not None
+        self._sums += float("inf")
+        return total
+
+    monkeypatch.setattr(CountingModule, "training_step", infinite)
+    with pytest.raises(PapmError, match=r"the loss became inf before step 1.*smaller lr"):
+        engine.train(config(log_every=1), tmp_path / "logged")
 
 
 def test_a_full_disk_keeps_the_previous_checkpoint(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    from papm.engine import callbacks
+    """Really too small: for a while the process may not write files as large as its checkpoints."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    engine.train(config(steps=2, save_every=2), tmp_path / "measure")
+    size = (tmp_path / "measure" / "last.ckpt").stat().st_size
+    handler = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+    step = CountingModule.training_step
 
-    real, calls = callbacks.write_atomic, []
+    def shrink(self: CountingModule, batch: Any, batch_idx: int) -> Tensor:
+        limit = size // 2 if 3 <= self.global_step < 5 else soft
+        resource.setrlimit(resource.RLIMIT_FSIZE, (limit, hard))
+        return step(self, batch, batch_idx)
 
-    def sometimes(path: Path, write: Any) -> None:
-        calls.append(path)
-        if len(calls) == 2:
-            raise PapmError(f"{path}: cannot be written (No space left on device); what was there before is kept")
-        real(path, write)
+    monkeypatch.setattr(CountingModule, "training_step", shrink)
+    try:
+        assert engine.train(config(steps=6, save_every=2), tmp_path / "run").step == 6
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+        signal.signal(signal.SIGXFSZ, handler)
+    assert "cannot be written (File too large); what was there before is kept" in caplog.text
+    assert checkpoint.load(tmp_path / "run" / "last.ckpt")[0].step == 6
+    assert not list((tmp_path / "run").glob(".*.tmp"))
 
-    monkeypatch.setattr(callbacks, "write_atomic", sometimes)
-    assert engine.train(config(steps=6, save_every=2), tmp_path).step == 6
-    assert "No space left" in caplog.text
-    assert checkpoint.load(tmp_path / "last.ckpt")[0].step == 6
+
+def test_a_run_that_ran_out_of_memory_later_is_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    before = CountingModule.validation_step
+
+    def short(self: CountingModule, index: int, batch_idx: int) -> None:
+        raise torch.OutOfMemoryError("CUDA out of memory")
+
+    keys = {"steps": 4, "save_every": 2, "eval_every": 3}
+    monkeypatch.setattr(CountingModule, "validation_step", short)
+    with pytest.raises(PapmError, match=r"memory ran out; what was saved is kept"):
+        engine.train(config(**keys), tmp_path)
+    assert checkpoint.load(tmp_path / "last.ckpt")[0].step == 2
+    with pytest.raises(PapmError, match=r"memory ran out; what was saved is kept"):
+        engine.train(config(**keys), tmp_path, resume=True)
+    assert (tmp_path / "last.ckpt").exists()
+    monkeypatch.setattr(CountingModule, "validation_step", before)
+    assert engine.train(config(**keys), tmp_path, resume=True).step == 4
+
+
+class Crash:
+    """A watcher that ends the process's part of a run at a step."""
+
+    def __init__(self, step: int) -> None:
+        self.step = step
+
+    def on_step(self, step: int, total: int, values: dict[str, float]) -> None:
+        if step == self.step:
+            raise MemoryError
+
+    def on_evaluation(self, step: int, values: dict[str, float]) -> None: ...
+
+
+def test_the_best_of_a_resumed_run_is_the_best_of_the_whole(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The checkpoint is written before the evaluation of its own step; what that evaluation said must not be lost."""
+    wanted = {4: 1.0, 8: 3.0, 12: 2.0}
+    evaluated = Recorder.on_validation_epoch_end
+
+    def scripted(self: Recorder, trainer: Any, pl_module: Any) -> None:
+        pl_module.metrics.reset()
+        pl_module.metrics.update(torch.tensor([wanted[trainer.global_step]]), torch.tensor([0.0]))
+        evaluated(self, trainer, pl_module)
+
+    monkeypatch.setattr(Recorder, "on_validation_epoch_end", scripted)
+    keys = {"steps": 12, "save_every": 4, "eval_every": 4, "log_every": 1, "select": "val"}
+    with pytest.raises(MemoryError):
+        engine.train(config(**keys), tmp_path, watcher=Crash(6))
+    engine.train(config(**keys), tmp_path, resume=True)
+    assert checkpoint.load(tmp_path / "best.ckpt")[0].step == 4
+
+
+def test_a_run_too_short_to_be_evaluated_still_has_a_result(tmp_path: Path) -> None:
+    made = engine.train(config(select="val", eval_every=100), tmp_path)
+    assert made.result is not None and made.result["selected_step"] == 4
+
+
+def test_what_cannot_be_trained_is_refused_before_anything_is_written(tmp_path: Path) -> None:
+    given = {"data": SPEC, "network": {"trunk": "tiny"}, "crop": 128, "margin": 32, "region": 64, "device": "cpu"}
+    with pytest.raises(ConfigError, match="region=64 is for losses on density maps"):
+        engine.train(engine.resolve("p2p-papm", "p2pnet", given), tmp_path / "run")
+    with pytest.raises(ConfigError, match="num_classes=3"):
+        engine.train(config(network={"num_classes": 3}), tmp_path / "run")
+    assert not (tmp_path / "run").exists()
+
+
+def test_dropout_belongs_to_the_step(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A resumed run draws what the whole one drew."""
+    build = engine.build_network
+
+    def with_dropout(c: TrainConfig) -> Any:
+        network = build(c)
+        network.down8 = torch.nn.Sequential(network.down8, torch.nn.Dropout2d(0.5))
+        return network
+
+    monkeypatch.setattr(engine, "build_network", with_dropout)
+    monkeypatch.setattr(engine, "finish", lambda *a: {})
+    keys = {"steps": 5, "save_every": 2, "log_every": 1}
+    engine.train(config(**keys), tmp_path / "whole")
+    with pytest.raises(MemoryError):
+        engine.train(config(**keys), tmp_path / "cut", watcher=Crash(3))
+    engine.train(config(**keys), tmp_path / "cut", resume=True)
+    whole, cut = (
+        [r["loss"] for r in read_metrics(tmp_path / n / "metrics.csv") if "loss" in r] for n in ("whole", "cut")
+    )
+    assert whole == cut and len(whole) == 5
 
 
 def test_nothing_is_written_when_the_data_cannot_be_read(tmp_path: Path) -> None:

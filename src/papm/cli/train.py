@@ -66,6 +66,8 @@ def train(
     if run.interrupted:
         ui.note(f"Stopped at step {run.step} of {resolved.steps}; everything is in {out}. Go on with --resume.")
         raise typer.Exit(1)
+    if not engine.is_first_process():
+        return
     assert run.result is not None
     if run.shown is not None:
         save_examples(Counter.load(out, resolved.device), run.shown, out)

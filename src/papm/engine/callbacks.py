@@ -19,7 +19,7 @@ from torch import Tensor
 from papm import checkpoint as checkpoints
 from papm.checkpoint import ModelSpec
 from papm.engine.module import CountingModule
-from papm.engine.run_folder import MetricsFile
+from papm.engine.run_folder import MetricsFile, read_metrics
 from papm.errors import PapmError
 from papm.files import write_atomic
 
@@ -38,7 +38,7 @@ class AtomicCheckpointIO(TorchCheckpointIO):
     """Writes beside the target, flushes to disk, renames; reads without running code of the file."""
 
     def save_checkpoint(self, checkpoint: dict[str, Any], path: Any, storage_options: Any | None = None) -> None:
-        write_atomic(Path(path), lambda stream: torch.save(checkpoint, stream))
+        write_atomic(Path(path), lambda stream: checkpoints.write(checkpoint, stream))
 
     def load_checkpoint(self, path: Any, map_location: Any = None, weights_only: bool | None = True) -> dict[str, Any]:
         return checkpoints.read(Path(path))
@@ -101,6 +101,10 @@ class Recorder(Callback):
         self._started = time.monotonic()
         if trainer.is_global_zero:
             self.file.truncate_after(trainer.global_step)
+            # From the file rather than the checkpoint, which is written before the evaluation of its own step.
+            seen = [{k: v for k, v in r.items() if k != "terms"} for r in read_metrics(self.file.path) if "mae" in r]
+            if seen:
+                self.latest, self.best = seen[-1], min(seen, key=lambda r: r["mae"])
 
     def on_train_batch_end(
         self, trainer: pl.Trainer, pl_module: pl.LightningModule, outputs: Any, batch: Any, batch_idx: int
@@ -172,6 +176,8 @@ class Keeper(Checkpoint):
             trainer.save_checkpoint(self.last)
             self._saved = trainer.global_step
         except PapmError as error:
+            if trainer.world_size > 1:  # the other processes wait for this one: going on alone would hang
+                raise
             log.warning("%s", error)
 
     def on_save_checkpoint(
@@ -200,6 +206,21 @@ class Keeper(Checkpoint):
             log.warning("%s", error)
 
 
+class FirstStep(Callback):
+    """Knows whether a run has taken a step."""
+
+    def __init__(self) -> None:
+        self.done = False
+
+    def on_train_batch_end(
+        self, trainer: pl.Trainer, pl_module: pl.LightningModule, outputs: Any, batch: Any, batch_idx: int
+    ) -> None:
+        self.done = True
+
+
+TOGETHER = 20  # steps between the moments at which several processes agree to stop
+
+
 class StopOnInterrupt(Callback):
     """The first Ctrl-C ends the run after the current step, with a checkpoint; the second ends it at once."""
 
@@ -221,7 +242,13 @@ class StopOnInterrupt(Callback):
     def on_train_batch_end(
         self, trainer: pl.Trainer, pl_module: pl.LightningModule, outputs: Any, batch: Any, batch_idx: int
     ) -> None:
-        if self.interrupted:
+        stop = self.interrupted
+        if trainer.world_size > 1:  # all processes stop at the same step, or they wait for each other for ever
+            if trainer.global_step % TOGETHER:
+                return
+            stop = trainer.strategy.reduce_boolean_decision(self.interrupted, all=False)
+        if stop:
+            self.interrupted = True
             trainer.should_stop = True
             trainer.limit_val_batches = 0
 

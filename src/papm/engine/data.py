@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import os
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -43,8 +44,23 @@ def training_points(sample: Sample, config: TrainConfig) -> np.ndarray:
     if config.noise > 0:
         rng = np.random.default_rng([config.seed, 4, *sample.name.encode()])
         xy, _ = displace(xy, sample.size, config.noise, config.noise_kind, rng, edge=config.noise_edge)
+        xy = xy[replace(sample, points=xy).counted]
     alone = sum(sample.size) / 8 / 0.3  # a single point's adaptive bandwidth is then mean(H, W)/4
     return np.concatenate([xy.numpy(), spacing(xy, alone=alone).numpy()[:, None]], 1).astype(np.float32)
+
+
+def available_memory() -> int:
+    """Bytes the machine can still give, caches it would drop included."""
+    try:
+        for line in Path("/proc/meminfo").read_text(encoding="ascii").splitlines():
+            if line.startswith("MemAvailable:"):
+                return int(line.split()[1]) * 1024
+    except OSError:
+        pass
+    try:
+        return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") // 2
+    except (ValueError, OSError):
+        return 4 * 2**30
 
 
 class CountingData(pl.LightningDataModule):
@@ -75,6 +91,7 @@ class CountingData(pl.LightningDataModule):
         self.on_item = on_item
         self.store: ImageStore | None = None
         self.eval_images: list[torch.Tensor] | None = None
+        self._truth: list[float] | None = None
         self._cut = cut_crops
 
     # -- preparing ---------------------------------------------------------------------------------------------------
@@ -86,10 +103,10 @@ class CountingData(pl.LightningDataModule):
         need = decoded_bytes(self.splits.train.samples)
         if device.type == "cuda":
             free, _ = torch.cuda.mem_get_info(device)
-            if need < DEVICE_SHARE * free:
+            # They are decoded on the host first, so they must fit there too.
+            if need < DEVICE_SHARE * free and need < MEMORY_SHARE * available_memory():
                 return "device"
-        memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_AVPHYS_PAGES")
-        return "memory" if need < MEMORY_SHARE * memory else "disk"
+        return "memory" if need < MEMORY_SHARE * available_memory() else "disk"
 
     def load(self, device: torch.device) -> None:
         """Decode the training images, once."""
@@ -138,6 +155,13 @@ class CountingData(pl.LightningDataModule):
             return self.splits.monitor[index].image.to(device)
         return self.eval_images[index]
 
+    def truth(self, index: int) -> float:
+        """Objects of image `index` of the watched split; read once, its region of interest may be a file."""
+        assert self.splits.monitor is not None
+        if self._truth is None:
+            self._truth = [float(s.counted.sum()) for s in self.splits.monitor]
+        return self._truth[index]
+
     def step_plan(self, step: int) -> Plan:
         """The plan of a step on this process."""
         assert self.trainer is not None
@@ -159,6 +183,12 @@ class Work:
 
     def __init__(self, plan: Plan | None = None, rendered: TrainBatch | None = None) -> None:
         self.plan, self.rendered = plan, rendered
+
+    def pin_memory(self) -> Work:
+        """Page-locked, so that the copy to the device does not wait."""
+        assert self.rendered is not None
+        made, halo = self.rendered
+        return Work(rendered=(made.pin_memory(), halo.pin_memory()))
 
 
 def decode_all(dataset: Dataset) -> list[torch.Tensor]:
@@ -200,9 +230,13 @@ class StepLoader:
         assert trainer is not None and data.store is not None
         first = trainer.global_step
         on_device = data.store.pixels.device.type == trainer.strategy.root_device.type
-        if not on_device and data.config.workers:
+        workers = data.config.workers
+        if workers < 0:  # a GPU that waits for crops wants them cut elsewhere; a CPU that trains has no core to spare
+            workers = 0 if trainer.strategy.root_device.type == "cpu" else min(8, (os.cpu_count() or 2) - 1)
+        if not on_device and workers:
             steps = _Steps(data, first, trainer.global_rank, trainer.world_size)
-            loader = DataLoader(steps, batch_size=None, num_workers=data.config.workers, prefetch_factor=4)
+            pinned = trainer.strategy.root_device.type == "cuda"
+            loader = DataLoader(steps, batch_size=None, num_workers=workers, prefetch_factor=4, pin_memory=pinned)
             yield from loader
             return
         pin = trainer.strategy.root_device.type == "cuda"

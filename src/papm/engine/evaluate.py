@@ -51,12 +51,17 @@ def evaluate(
     network.eval()
     device = next(network.parameters()).device
     half = {"bf16": torch.bfloat16, "16": torch.float16}.get(precision)
+    # Every image has its own size: searching the fastest convolution for each costs more than it gives.
+    benchmark, torch.backends.cudnn.benchmark = torch.backends.cudnn.benchmark, False
     predicted = []
-    for sample in dataset:
-        with torch.autocast(device.type, dtype=half, enabled=half is not None):
-            predicted.append(counts(infer(network, sample.image), roi=sample.roi)[0])
-        if on_item is not None:
-            on_item()
+    try:
+        for sample in dataset:
+            with torch.autocast(device.type, dtype=half, enabled=half is not None):
+                predicted.append(counts(infer(network, sample.image), roi=sample.roi)[0])
+            if on_item is not None:
+                on_item()
+    finally:
+        torch.backends.cudnn.benchmark = benchmark
     network.train(was_training)
     return Evaluation(
         [s.name for s in dataset],

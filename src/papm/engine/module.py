@@ -13,8 +13,10 @@ from torch import Tensor
 from papm.config import TrainConfig
 from papm.engine.data import CountingData, TrainBatch
 from papm.engine.recorded import LossStep, RecordedLoss
+from papm.errors import DataError, PapmError
 from papm.imagenet import normalize
 from papm.losses import CountingLoss, LossContext
+from papm.losses.base import masked
 from papm.metrics.torch_counting import CountingMetrics
 from papm.models import Network
 from papm.predict.predictor import counts, objects
@@ -33,6 +35,11 @@ class CountingModule(pl.LightningModule):
         self._summed = 0
         self._benchmark = False
         self.loss_step: LossStep = self._loss
+        self._random = any(isinstance(m, torch.nn.modules.dropout._DropoutNd) and m.p > 0 for m in network.modules())
+
+    def on_train_batch_start(self, batch: TrainBatch, batch_idx: int) -> None:
+        if self._random:  # what dropout draws belongs to the step, so that resuming repeats it, and to the process
+            torch.manual_seed(hash((self.config.seed, self.global_step, self.global_rank)) & 0x7FFFFFFF)
 
     def training_step(self, batch: TrainBatch, batch_idx: int) -> Tensor:
         self.loss.progress = self.global_step / self.config.steps
@@ -48,7 +55,12 @@ class CountingModule(pl.LightningModule):
         """The loss to descend, and what is logged: names and values [k], on the device."""
         made, halo = batch
         context = LossContext(mask=made.mask, offsets=made.offsets, sizes=made.sizes, halo=halo, images=made.images)
-        result: LossOutput = self.loss(output, made.points, context=context)
+        try:
+            result: LossOutput = self.loss(output, made.points, context=context)
+        except DataError as error:  # points were checked when they were read, so it is the network that exploded
+            raise PapmError(
+                f"training fell apart at step {self.global_step} ({error}); try a smaller lr, or clip=1"
+            ) from None
         extra = self.network.auxiliary_losses(output, made.points)
         total = torch.stack([result.total, *extra.values()]).sum() if extra else result.total
         with torch.no_grad():
@@ -69,12 +81,7 @@ class CountingModule(pl.LightningModule):
                 x, y = output.reference.long().unbind(-1)
                 found = found & made.mask[:, y, x]
             return (found.sum(1) - made.points.counts).abs().mean()
-        density: Tensor = output.density
-        if made.mask is not None:
-            s = output.stride
-            density = (
-                density * made.mask[:, None, s // 2 :: s, s // 2 :: s][..., : density.shape[-2], : density.shape[-1]]
-            )
+        density = masked(output.density, LossContext(mask=made.mask), output.stride)
         return (density.sum((1, 2, 3)) - made.points.counts).abs().mean()
 
     def flush(self) -> dict[str, float]:
@@ -95,7 +102,7 @@ class CountingModule(pl.LightningModule):
         # Not through __call__: a compiled network would be compiled again for every image size.
         output = self.network.forward(normalize(image)[None])
         sample = data.splits.monitor[int(index)]
-        truth = torch.tensor([float(sample.counted.sum())])
+        truth = torch.tensor([data.truth(int(index))])
         self.metrics.update(counts(output, roi=sample.roi), truth.to(self.device, non_blocking=True))
 
     def on_validation_start(self) -> None:

@@ -82,10 +82,10 @@ def revision() -> str:
         return __version__
 
 
-def hardware() -> str:
-    """The machine in words."""
-    if torch.cuda.is_available():
-        return torch.cuda.get_device_name(0)
+def hardware(device: torch.device | None = None) -> str:
+    """The machine in words: the device that does the work, by default the fastest there is."""
+    if torch.cuda.is_available() and (device is None or device.type == "cuda"):
+        return torch.cuda.get_device_name(device)
     return f"{platform.machine()} CPU, {torch.get_num_threads()} threads"
 
 

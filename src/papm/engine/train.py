@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import gc
 import logging
 import os
 import time
@@ -23,7 +24,15 @@ from papm.config import TrainConfig
 from papm.data.base import Dataset
 from papm.data.splits import Splits, choose
 from papm.engine import run_folder
-from papm.engine.callbacks import AtomicCheckpointIO, AveragedWeights, Keeper, Recorder, StopOnInterrupt, Watcher
+from papm.engine.callbacks import (
+    AtomicCheckpointIO,
+    AveragedWeights,
+    FirstStep,
+    Keeper,
+    Recorder,
+    StopOnInterrupt,
+    Watcher,
+)
 from papm.engine.data import CountingData
 from papm.engine.evaluate import Evaluation, evaluate, write_evaluation
 from papm.engine.module import CountingModule
@@ -79,10 +88,21 @@ def is_first_process() -> bool:
     return int(os.environ.get("LOCAL_RANK", "0")) == 0 and int(os.environ.get("NODE_RANK", "0")) == 0
 
 
+def own_device(config: TrainConfig) -> torch.device:
+    """The device of this process: with several GPUs, the one of its rank."""
+    device = pick_device(config.device)
+    if device.type == "cuda":
+        device = torch.device("cuda", int(os.environ.get("LOCAL_RANK", "0")))
+        torch.cuda.set_device(device)
+    return device
+
+
 def build_network(config: TrainConfig) -> Network:
     """The network of a configuration, with trunk weights or a whole checkpoint to start from."""
     torch.manual_seed(config.seed)
     network = models.create(config.backbone, config.weights, **config.network)
+    if network.num_classes > 1:
+        raise ConfigError(f"training counts one kind of object so far, not network.num_classes={network.num_classes}")
     if config.init is not None:
         file = checkpoint.resolve(Path(config.init).expanduser())
         spec, state = checkpoint.load(file)
@@ -95,7 +115,13 @@ def build_network(config: TrainConfig) -> Network:
 def build_loss(config: TrainConfig, stride: int) -> losses.CountingLoss:
     """The loss of a configuration, on blocks when a region is set."""
     loss = losses.create(methods.method(config.method).loss, stride=stride, **config.loss)
-    return RegionLoss(loss, config.region, config.margin) if config.region else loss
+    if not config.region:
+        return loss
+    if isinstance(loss, losses.PointLoss):
+        raise ConfigError(
+            f"region={config.region} is for losses on density maps; method '{config.method}' matches points"
+        )
+    return RegionLoss(loss, config.region, config.margin)
 
 
 def train(
@@ -115,18 +141,24 @@ def train(
         splits = choose(data.open_spec(config.data, **config.options), config.select, config.val_fraction, config.seed)
     if is_first_process():
         run_folder.check(folder, config, resume)
-    fresh = not resume
     while True:
+        started = FirstStep()
         try:
-            return _train(config, folder, splits, fresh, watcher, on_image)
+            return _train(config, folder, splits, not resume, watcher, on_image, started)
         except torch.OutOfMemoryError:
+            # Other batches make another run. One that has taken steps is never thrown away for it.
+            if started.done or resume:
+                raise PapmError(
+                    f"{folder}: the device's memory ran out; what was saved is kept, see --resume"
+                ) from None
             if config.batch == 1:
                 raise PapmError(
                     f"one crop of {config.crop} pixels does not fit in memory; use a smaller crop"
                 ) from None
-            config = dataclasses.replace(config, batch=config.batch // 2)
-            log.warning("the device's memory is too small for this batch; going on with batch=%d", config.batch)
-            fresh = True  # other batches make another run, from its first step
+        config = dataclasses.replace(config, batch=config.batch // 2)
+        log.warning("the device's memory is too small for this batch; going on with batch=%d", config.batch)
+        gc.collect()  # the trainer and its parts hold each other
+        if torch.cuda.is_available():
             torch.cuda.empty_cache()
 
 
@@ -137,9 +169,10 @@ def _train(
     fresh: bool,
     watcher: Watcher | None,
     on_image: Callable[[], None] | None,
+    first_step: FirstStep,
 ) -> RunResult:
     started = time.monotonic()
-    device = pick_device(config.device)
+    device = own_device(config)
     network = build_network(config)
     loss = build_loss(config, network.stride)
     module = CountingModule(network, loss, config)
@@ -155,7 +188,7 @@ def _train(
     state = average.network_state if average is not None else network.state_dict
     keeper = Keeper(folder, config.save_every, spec, recorder, state, choose=config.select != "last")
     stop = StopOnInterrupt()
-    callbacks = [c for c in (average, recorder, stop, keeper) if c is not None]
+    callbacks = [c for c in (average, recorder, stop, first_step, keeper) if c is not None]
     trainer = make_trainer(config, folder, device, callbacks, watch=splits.monitor is not None)
     last = folder / "last.ckpt"
     with warnings.catch_warnings():
@@ -169,7 +202,7 @@ def _train(
         return RunResult(folder, trainer.global_step, True, None)
     if not trainer.is_global_zero:
         return RunResult(folder, trainer.global_step, False, None)
-    if config.select == "last" or splits.monitor is None:
+    if config.select == "last" or not recorder.best:
         keeper.write_best(trainer.global_step)
     seconds = max(recorder.elapsed(), time.monotonic() - started)
     result = finish(config, folder, splits, recorder, device, seconds, network.weights_sha256)
@@ -180,7 +213,6 @@ def place_on(device: torch.device, module: CountingModule, counting: CountingDat
     """Memory layout and compilation that suit the device."""
     if device.type != "cuda":
         return
-    torch.set_float32_matmul_precision("high")
     network = module.network
     network.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
     if config.compile == "yes" or (config.compile == "auto" and config.steps >= COMPILE_PAYS):
@@ -230,7 +262,7 @@ def precision_of(config: TrainConfig, device: torch.device) -> str:
     """`auto` is bf16 on a GPU that has it, else full precision."""
     if config.precision != "auto":
         return config.precision
-    return "bf16" if device.type == "cuda" and torch.cuda.is_bf16_supported() else "32"
+    return "bf16" if device.type == "cuda" and torch.cuda.is_bf16_supported(including_emulation=False) else "32"
 
 
 def finish(
@@ -282,7 +314,7 @@ def finish(
             result["mae_last"] = evaluate(network, test, precision=precision_of(config, device)).score.mae
         if splits.monitor is splits.test and recorder.best:
             result["mae_best_on_test"] = min(recorder.best["mae"], result["mae_last"])
-    result |= {"seconds": round(seconds, 1), "hardware": hardware(), "revision": revision()}
+    result |= {"seconds": round(seconds, 1), "hardware": hardware(device), "revision": revision()}
     write_json(folder / "result.json", result)
     return result
 

@@ -53,6 +53,8 @@ class RegionLoss(CountingLoss):
             raise ConfigError(
                 f"region={region} (above 0) and margin={margin} must be multiples of the map's stride {loss.stride}"
             )
+        if getattr(loss, "reduction", "mean") != "mean":
+            raise ConfigError("blocks need a loss that averages over images; leave loss.reduction at mean")
         self.loss, self.region, self.margin = loss, region, margin
         self.halo, self.needs_images = loss.halo, loss.needs_images
 

@@ -30,12 +30,12 @@ def pick_device(name: str = "auto") -> torch.device:
 def counts(output: DensityOutput | PointProposals, threshold: float = 0.5, roi: Tensor | None = None) -> Tensor:
     """Objects counted in each image, float [B]: the sum of a map, or the number of proposals above the threshold.
 
-    Inside the region `roi` (bool [H, W]) where one is given: cells on its border count by the share that is inside.
+    Inside the region `roi` (bool [H, W]) where one is given: cells that touch it, as in training.
     """
     if isinstance(output, DensityOutput):
         density = output.density
         if roi is not None:
-            density = density * _coverage(roi.to(density), output.stride, (density.shape[-2], density.shape[-1]))
+            density = density * _touched(roi.to(density), output.stride, (density.shape[-2], density.shape[-1]))
         return density.sum((1, 2, 3))
     found = objects(output, threshold)
     if roi is not None:
@@ -44,13 +44,12 @@ def counts(output: DensityOutput | PointProposals, threshold: float = 0.5, roi: 
     return found.sum(1).float()
 
 
-def _coverage(roi: Tensor, stride: int, size: tuple[int, int]) -> Tensor:
-    """Share of each cell's pixels that lie inside a region, [h, w]; pixels beyond the image do not dilute it."""
+def _touched(roi: Tensor, stride: int, size: tuple[int, int]) -> Tensor:
+    """1 for cells with at least one pixel inside a region, [h, w]: the cells that count in training too."""
     bottom, right = size[0] * stride - roi.shape[0], size[1] * stride - roi.shape[1]
-    padded = torch.nn.functional.pad(torch.stack([roi, torch.ones_like(roi)]), (0, right, 0, bottom))
-    inside, pixels = torch.nn.functional.avg_pool2d(padded[None], stride)[0]
-    share: Tensor = inside / pixels
-    return share
+    padded = torch.nn.functional.pad(roi, (0, right, 0, bottom))
+    cells: Tensor = torch.nn.functional.max_pool2d(padded[None], stride)[0]
+    return cells
 
 
 def objects(proposals: PointProposals, threshold: float = 0.5) -> Tensor:
