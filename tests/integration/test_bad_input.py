@@ -221,3 +221,38 @@ def test_usage_errors_exit_with_2(run: Run) -> None:
     for words in (["trian"], ["train"], ["predict", "x"], ["train", "a", "--nothing"]):
         code, _, err = run(*words)
         assert code == 2 and err and "Traceback" not in err
+
+
+def test_the_command_line_wins_over_the_file(tmp_path: Path, photos: Path, run: Run) -> None:
+    first = tmp_path / "first"
+    assert run("train", f"folder:{photos}", *QUICK, "--out", first)[0] == 0
+    words = ["--config", first / "config.yaml", "--method", "gaussian", "--out", tmp_path / "second", "lr=0.001"]
+    assert run("train", f"folder:{photos}", *words)[0] == 0
+    made = (tmp_path / "second" / "config.yaml").read_text()
+    assert "method: gaussian" in made and "backbone: tiny" in made and "crop: 32" in made and "lr: 0.001" in made
+
+
+def test_resuming_with_something_else_is_refused(tmp_path: Path, photos: Path, run: Run) -> None:
+    folder = tmp_path / "run"
+    assert run("train", f"folder:{photos}", *QUICK, "--out", folder)[0] == 0
+    for words, names in ((["--method", "gaussian"], ("method=hd-papm", "gaussian")), (["steps=9"], ("steps=1", "9"))):
+        code, _, err = run("train", f"folder:{photos}", "--out", folder, "--resume", *words)
+        one_sentence(code, err, *names)
+    assert run("train", f"folder:{photos}", "--out", folder, "--resume")[0] == 0
+
+
+def test_a_diverging_run_says_what_to_do(tmp_path: Path, photos: Path, run: Run) -> None:
+    words = ["--backbone", "tiny", "crop=32", "batch=1", "device=cpu", "steps=20", "lr=1e6", "clip=0", "warmup=0"]
+    code, _, err = run("train", f"folder:{photos}", *words, "eval_every=1", "--out", tmp_path / "run")
+    one_sentence(code, err, "smaller lr")
+
+
+def test_places_that_cannot_be_written(tmp_path: Path, photos: Path, run: Run) -> None:
+    (tmp_path / "file").write_text("x")
+    code, _, err = run("train", f"folder:{photos}", *QUICK, "--out", tmp_path / "file" / "run")
+    one_sentence(code, err, "file")
+
+
+def test_predict_looks_no_deeper_and_says_so(tmp_path: Path, photos: Path, model: Path, run: Run) -> None:
+    code, _, err = run("predict", model, photos.parent, "--out", tmp_path / "results")
+    one_sentence(code, err, "sub-folders")

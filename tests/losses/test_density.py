@@ -8,6 +8,7 @@ import re
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from torch import Tensor
@@ -362,3 +363,15 @@ def test_on_a_gpu_the_same_without_waiting_for_it(name: str, region: int) -> Non
     finally:
         torch.cuda.set_sync_debug_mode("default")
     assert out.total.item() == pytest.approx(expected, rel=1e-4)
+
+
+def test_points_as_people_have_them() -> None:
+    loss = losses.create("hd-papm", stride=8)
+    density = torch.rand(2, 1, 4, 4)
+    expected = float(loss(density, [torch.tensor([[3.0, 4.0]]), torch.zeros(0, 2)]).total)
+    for points in ([np.array([[3.0, 4.0]]), np.zeros((0, 2))], [[[3, 4]], []]):
+        assert float(loss(density, points).total) == pytest.approx(expected)
+    with pytest.raises(DataError, match="the points of image 1 must be a tensor or array"):
+        loss(density, [torch.zeros(0, 2), "here"])
+    with pytest.raises(ConfigError, match="a density must be a tensor"):
+        loss(density.numpy(), [torch.zeros(0, 2)] * 2)

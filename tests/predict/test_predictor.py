@@ -183,3 +183,15 @@ def test_points_count_inside_their_region() -> None:
     sample = Sample("a", lambda: torch.zeros(3, 10, 10, dtype=torch.uint8), points, (10, 10), roi_source=lambda: region)
     assert sample.counted.tolist() == [True, True, False, False]
     assert Sample("b", sample.source, points, (10, 10)).counted.all()
+
+
+def test_images_as_people_have_them() -> None:
+    counter = Counter(models.create("tiny"), ModelSpec("tiny"), "cpu")
+    pixels = np.random.default_rng(0).integers(0, 255, (20, 30, 3), dtype=np.uint8)
+    tensor = counter.predict(torch.from_numpy(pixels).permute(2, 0, 1))
+    for image in (pixels, Image.fromarray(pixels)):
+        found = counter.predict(image)
+        assert found.count == pytest.approx(tensor.count) and found.size == (20, 30)
+    for wrong in (pixels[..., 0], pixels.astype(np.float32), None, [1, 2]):
+        with pytest.raises(DataError, match="an image is a file, or uint8"):
+            counter.predict(wrong)

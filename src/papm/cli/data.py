@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any
@@ -192,7 +193,11 @@ def check(
             verdict = "--strict fails on warnings: mend them" if strict else "Usable; look at the warnings"
             advice = f"{verdict}, then: papm train {data}"
         else:
-            advice = f"Good to use: papm train {data}"
+            import torch
+
+            # A pretrained network on a CPU would take days.
+            network = "" if torch.cuda.is_available() else " --backbone tiny"
+            advice = f"Good to use: papm train {shlex.quote(data)}{network}"
         typer.echo(f"Checked {_n(images, 'image')} as '{name}': {numbers}. {advice}")
     if failed:
         raise typer.Exit(2)

@@ -31,6 +31,11 @@ def open_split(data: str, split: str) -> tuple[Dataset, str]:
     if split not in splits:
         if set(splits) != {"all"} or split != "test":
             raise unknown("split", split, splits)
+        from papm.cli import ui
+
+        ui.note(
+            "This data has no split 'test': all images are counted, also those a model was trained on (papm data split)."
+        )
         split = "all"
     return datasets.require_annotated(splits[split]), split
 

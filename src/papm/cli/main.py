@@ -54,6 +54,9 @@ def main(argv: list[str] | None = None) -> None:
     """Entry point: user errors are one sentence and exit code 2, an interruption is exit code 1."""
     logging.basicConfig(level=logging.WARNING, format="%(levelname)s: %(message)s")
     logging.getLogger("papm").setLevel(logging.INFO if "-v" in (argv or sys.argv) else logging.WARNING)
+    for stream in (sys.stdout, sys.stderr):  # a terminal that knows no × shows a ? instead of a traceback
+        if hasattr(stream, "reconfigure"):
+            stream.reconfigure(errors="replace")
     try:
         build()(args=argv)
     except PapmError as error:
@@ -67,6 +70,11 @@ def main(argv: list[str] | None = None) -> None:
         raise SystemExit(1 if stop.code == 130 else stop.code) from None
     except BrokenPipeError:
         raise SystemExit(1) from None
+    except OSError as error:
+        if error.filename is None:
+            raise
+        sys.stderr.write(f"papm: {error.filename}: {error.strerror or error}\n")
+        raise SystemExit(2) from None
 
 
 if __name__ == "__main__":

@@ -38,7 +38,8 @@ def predict(
         if path.is_dir():
             found = find_images(path)
             if not found:
-                raise DataError(f"{path}: there are no images in this folder")
+                deeper = " (its sub-folders hold some: give those)" if find_images(path, recursive=True) else ""
+                raise DataError(f"{path}: there are no images in this folder{deeper}")
             files += found
         elif path.exists():
             files.append(path)
@@ -47,23 +48,26 @@ def predict(
     counter = Counter.load(model, device)
     predictions, faults = [], []
     pictures = file_names([f.name for f in files])
-    with ui.items("counting", len(files)) as advance:
-        for file, picture in zip(files, pictures):
-            try:
-                image = read_image(file)
-            except DataError as error:  # one bad file among many is named, the others are counted
-                faults.append(str(error))
+    try:
+        with ui.items("counting", len(files)) as advance:
+            for file, picture in zip(files, pictures):
+                try:
+                    image = read_image(file)
+                except DataError as error:  # one bad file among many is named, the others are counted
+                    faults.append(str(error))
+                    advance()
+                    continue
+                made = counter.predict(image, points=points, name=file.name)
+                predictions.append(made)
+                if overlays:
+                    drawn = overlay(image, made.density, made.stride, points=made.points)
+                    save_png(drawn, out / "overlays" / f"{picture}.png")
                 advance()
-                continue
-            made = counter.predict(image, points=points, name=file.name)
-            predictions.append(made)
-            if overlays:
-                drawn = overlay(image, made.density, made.stride, points=made.points)
-                save_png(drawn, out / "overlays" / f"{picture}.png")
-            advance()
-    if not predictions:
-        raise DataError(faults[0])
-    write_results(predictions, out)
+        if not predictions:
+            raise DataError(faults[0])
+    finally:  # what was counted before an interruption or a full disk is worth keeping
+        if predictions:
+            write_results(predictions, out)
     if json:
         ui.print_json([{"image": p.name, "count": round(p.count, 3)} for p in predictions])
     else:

@@ -18,8 +18,10 @@ def add(app: typer.Typer) -> None:
 def train(
     data: Annotated[str, typer.Argument(help="NAME:ROOT, a dataset name, or a folder whose format is recognised.")],
     settings: Annotated[list[str] | None, typer.Argument(help="key=value …, e.g. steps=5000 loss.sigma=6")] = None,
-    method: Annotated[str, typer.Option(help="What the network learns (docs/method.md).")] = "hd-papm",
-    backbone: Annotated[str, typer.Option(help="The network: vgg19, tiny, …")] = "vgg19",
+    method: Annotated[
+        str | None, typer.Option(help="What the network learns (docs/guide.md); hd-papm when not given.")
+    ] = None,
+    backbone: Annotated[str | None, typer.Option(help="The network: vgg19 when not given, tiny on a CPU, …")] = None,
     weights: Annotated[str | None, typer.Option(help="imagenet, or a .safetensors/.pth file for the trunk.")] = None,
     init: Annotated[str | None, typer.Option(help="A papm checkpoint to start from.")] = None,
     out: Annotated[Path, typer.Option(help="The run folder.")] = Path("runs/run"),
@@ -43,16 +45,16 @@ def train(
     from papm.report.run import write_report
 
     given: dict[str, Any] = configuration.load(config) if config is not None else {}
-    method, backbone = str(given.pop("method", method)), str(given.pop("backbone", backbone))
-    given |= {k: v for k, v in {"weights": weights, "init": init}.items() if v is not None}
+    if resume and (out / "config.yaml").exists():  # what was asked for then, and over it what is asked for now
+        given = {**configuration.to_mapping(run_folder.stored_config(out)), **given}
+    asked = {"method": method, "backbone": backbone, "weights": weights, "init": init}
+    given |= {k: v for k, v in asked.items() if v is not None}
     for key, value in configuration.parse_overrides(settings or []).items():
         if key in ("method", "backbone", "data"):
             raise ConfigError(f"give {key} as {'the first argument' if key == 'data' else f'--{key}'}, not as {key}=…")
         given[key] = {**given.get(key, {}), **value} if isinstance(value, dict) else value
     given["data"] = data
-    resolved = engine.resolve(method, backbone, given)
-    if resume and (out / "config.yaml").exists() and config is None and not settings:
-        resolved = engine.replace(run_folder.stored_config(out), data=data)
+    resolved = engine.resolve(str(given.get("method", "hd-papm")), str(given.get("backbone", "vgg19")), given)
     if dry_run:
         from papm.engine.dry_run import dry_run as estimate
 
@@ -61,7 +63,7 @@ def train(
         return
     with ui.bar() as progress:
         reading = progress.add_task("reading images", total=None, note="")
-        watcher = ui.TrainingBar(progress, f"{method} · {backbone}", resolved.steps)
+        watcher = ui.TrainingBar(progress, f"{resolved.method} · {resolved.backbone}", resolved.steps)
         run = engine.train(resolved, out, resume=resume, watcher=watcher, on_image=lambda: progress.advance(reading))
     if run.interrupted:
         ui.note(f"Stopped at step {run.step} of {resolved.steps}; everything is in {out}. Go on with --resume.")

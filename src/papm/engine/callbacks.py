@@ -127,6 +127,8 @@ class Recorder(Callback):
         pl_module.metrics.reset()
         values = {k: float(v) for k, v in score.items() if v is not None and k != "n"}
         step = trainer.global_step
+        if "mae" not in values:
+            raise PapmError(f"the counts are no longer finite at step {step}; try a smaller lr, or clip=1")
         self.latest = {"step": step, **values}
         if not self.best or values["mae"] < self.best["mae"]:
             self.best = dict(self.latest)
@@ -222,11 +224,12 @@ TOGETHER = 20  # steps between the moments at which several processes agree to s
 
 
 class StopOnInterrupt(Callback):
-    """The first Ctrl-C ends the run after the current step, with a checkpoint; the second ends it at once."""
+    """The first Ctrl-C (or SIGTERM, as schedulers send) ends the run after the current step, with a checkpoint; the second
+    ends it at once."""
 
     def __init__(self) -> None:
         self.interrupted = False
-        self._before: Any = None
+        self._before: dict[int, Any] = {}
 
     def on_train_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         if threading.current_thread() is not threading.main_thread():
@@ -237,7 +240,7 @@ class StopOnInterrupt(Callback):
                 raise KeyboardInterrupt
             self.interrupted = True
 
-        self._before = signal.signal(signal.SIGINT, handle)
+        self._before = {s: signal.signal(s, handle) for s in (signal.SIGINT, signal.SIGTERM)}
 
     def on_train_batch_end(
         self, trainer: pl.Trainer, pl_module: pl.LightningModule, outputs: Any, batch: Any, batch_idx: int
@@ -253,6 +256,6 @@ class StopOnInterrupt(Callback):
             trainer.limit_val_batches = 0
 
     def teardown(self, trainer: pl.Trainer, pl_module: pl.LightningModule, stage: str) -> None:
-        if self._before is not None:
-            signal.signal(signal.SIGINT, self._before)
-            self._before = None
+        for number, handler in self._before.items():
+            signal.signal(number, handler)
+        self._before = {}

@@ -71,7 +71,7 @@ def resolve(method: str, backbone: str, given: dict[str, Any]) -> TrainConfig:
     merged: dict[str, Any] = {
         k: {**recipe.get(k, {}), **(given.get(k) or {})} for k in ("loss", "network") if k in recipe or k in given
     }
-    config = configuration.from_mapping({**recipe, "method": method, "backbone": backbone, **given, **merged})
+    config = configuration.from_mapping({**recipe, **given, **merged, "method": method, "backbone": backbone})
     known = models.info(backbone).options
     for key in config.network:
         if key not in known:
@@ -86,6 +86,16 @@ def resolve(method: str, backbone: str, given: dict[str, Any]) -> TrainConfig:
 def is_first_process() -> bool:
     """Whether this is the process that writes the run folder: the one that starts the others, or the only one."""
     return int(os.environ.get("LOCAL_RANK", "0")) == 0 and int(os.environ.get("NODE_RANK", "0")) == 0
+
+
+def say_what_is_left_out(dataset: Dataset) -> None:
+    """Points outside their image teach nothing; many of them mean that something is wrong with the files."""
+    outside = sum(int((~s.inside).sum()) for s in dataset)
+    if outside:
+        total = sum(s.count for s in dataset)
+        log.warning(
+            "%d of %d training points lie outside their image and are left out (papm data check)", outside, total
+        )
 
 
 def own_device(config: TrainConfig) -> torch.device:
@@ -141,6 +151,7 @@ def train(
         splits = choose(data.open_spec(config.data, **config.options), config.select, config.val_fraction, config.seed)
     if is_first_process():
         run_folder.check(folder, config, resume)
+        say_what_is_left_out(splits.train)
     while True:
         started = FirstStep()
         try:
@@ -306,6 +317,8 @@ def finish(
         write_evaluation(folder / "predictions.csv", found)
         result |= scores(found)
         result["split"] = test.split
+        if not (folder / "last.ckpt").exists():
+            raise PapmError(f"{folder}: training ended, but last.ckpt could not be written; see the warnings above")
         last_state = checkpoint.load(folder / "last.ckpt")
         if last_state[0].step == spec.step:
             result["mae_last"] = result["mae"]
@@ -331,8 +344,3 @@ def scores(found: Evaluation) -> dict[str, Any]:
         "mae_in_image": found.score_in_image.mae,
         "intervals": {k: list(v) for k, v in found.intervals().items() if all(x == x for x in v)},
     }
-
-
-def replace(config: TrainConfig, **changes: Any) -> TrainConfig:
-    """A configuration with some keys changed."""
-    return dataclasses.replace(config, **changes)

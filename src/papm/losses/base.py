@@ -58,6 +58,8 @@ class CountingLoss(nn.Module):
         """The loss of a batch: `total` to call backward on, and the named terms it is made of."""
         if isinstance(prediction, PointProposals):
             raise ConfigError(f"{type(self).__name__} is a loss on density maps; a point network needs a point loss")
+        if not isinstance(prediction, Tensor | DensityOutput):
+            raise ConfigError(f"a density must be a tensor [B, C, h, w], not {type(prediction).__name__}")
         if isinstance(prediction, DensityOutput):
             if prediction.stride != self.stride:
                 raise ConfigError(f"the network's stride is {prediction.stride}, the loss was made for {self.stride}")
@@ -115,8 +117,21 @@ def accept_points(points: Points, device: torch.device) -> PointBatch:
     if isinstance(points, PointBatch):
         return as_batch(points, device)
     # One check on the host, before the copy; a PointBatch was checked where it was made.
-    check_points(points)
-    return as_batch(list(points), device)
+    tensors = [_tensor(b, p) for b, p in enumerate(points)]
+    check_points(tensors)
+    return as_batch(tensors, device)
+
+
+def _tensor(image: int, points: Any) -> Tensor:
+    """Points as people have them (arrays, lists) as a tensor."""
+    if isinstance(points, Tensor):
+        return points
+    try:
+        made = torch.as_tensor(points, dtype=torch.float32)
+    except (TypeError, ValueError, RuntimeError):
+        kind = type(points).__name__
+        raise DataError(f"the points of image {image} must be a tensor or array [n, 2], not {kind}") from None
+    return made.reshape(0, 2) if made.numel() == 0 else made
 
 
 def check_density(density: Tensor) -> None:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -80,11 +82,19 @@ class Counter:
         spec, state = checkpoint.load(file)
         return cls(checkpoint.build(spec, state, file), spec, device)
 
-    def predict(self, image: str | Path | Tensor, *, points: bool = True, name: str = "") -> Prediction:
-        """Count in a file or in an image, uint8 [3, H, W] (RGB); points where the model sees objects, unless not asked."""
-        if not isinstance(image, Tensor):
+    def predict(self, image: Any, *, points: bool = True, name: str = "") -> Prediction:
+        """Count in a file, a Pillow image, an array [H, W, 3] or a tensor [3, H, W] (uint8, RGB).
+
+        With `points`, the prediction also says where the model sees objects.
+        """
+        if isinstance(image, str | Path):
             name = name or Path(image).name
             image = read_image(Path(image))
+        elif not isinstance(image, Tensor):  # a Pillow image or an array [H, W, 3]
+            array = np.asarray(image)
+            if array.dtype != np.uint8 or array.ndim != 3 or array.shape[2] != 3:
+                raise DataError(f"an image is a file, or uint8 [H, W, 3], not {array.dtype} {list(array.shape)}")
+            image = torch.from_numpy(array.transpose(2, 0, 1).copy())
         if image.dim() != 3 or image.shape[0] != 3 or image.dtype != torch.uint8 or not image.numel():
             raise DataError(f"an image is uint8 [3, H, W], not {image.dtype} {list(image.shape)}")
         size = (int(image.shape[1]), int(image.shape[2]))
