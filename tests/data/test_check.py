@@ -271,3 +271,14 @@ def test_no_harm_makes_it_raise(tmp_path: Path, harm: Fault) -> None:
     root = folder(tmp_path, {"a": "1 2", "b": "3 4"})
     harm(root)
     assert has_errors(check("folder", root))
+
+
+def test_fractions_of_the_image_are_noticed(tmp_path: Path) -> None:
+    """Coordinates between 0 and 1 are pixels of nothing; a few such points are nothing to remark on."""
+    for k in range(3):
+        Image.new("RGB", (40, 30), (k, 0, 0)).save(tmp_path / f"{k}.png")
+        (tmp_path / f"{k}.txt").write_text("0.25 0.5\n0.1 0.9\n")
+    messages = [f.message for f in check("folder", tmp_path) if f.severity == "error"]
+    assert len(messages) == 1 and "fractions of the image" in messages[0]
+    (tmp_path / "2.txt").write_text("12 20\n")
+    assert not has_errors(check("folder", tmp_path))

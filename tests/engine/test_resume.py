@@ -95,13 +95,14 @@ def wait_for(condition: object, seconds: float = 90) -> None:
 
 
 @pytest.mark.slow
-def test_ctrl_c_saves_and_says_how_to_go_on(tmp_path: Path) -> None:
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_ctrl_c_saves_and_says_how_to_go_on(tmp_path: Path, number: signal.Signals) -> None:
     folder = tmp_path / "run"
     process = subprocess.Popen(
         command(folder), stderr=subprocess.PIPE, text=True, env={**os.environ, "OMP_NUM_THREADS": "1"}
     )
     wait_for(lambda: len(losses(folder)) > 3 if (folder / "metrics.csv").exists() else False)
-    process.send_signal(signal.SIGINT)
+    process.send_signal(number)
     _, stderr = process.communicate(timeout=60)
     assert process.returncode == 1
     assert "--resume" in stderr and "Traceback" not in stderr

@@ -113,6 +113,7 @@ class _Seen:
     blank_file: bool = False  # the annotation file has zero bytes
     hidden: bool = False  # its annotation is not published
     outside_region: int = 0  # points inside the image and outside its region of interest
+    fractions: int = 0  # points within one pixel of the corner of an image that is larger than that
 
 
 def _error(file: Path | None, e: PapmError) -> Finding:
@@ -164,7 +165,9 @@ def _look(entry: Entry, r: Reader, decode: bool, findings: list[Finding]) -> _Se
         )
         line = annotation.lines[worst] if annotation.lines else None
         findings.append(Finding("error" if r.outside_is_error else "warning", entry.annotation, line, message))
-    return _Seen(entry, len(points), outside, swapped, blank, outside_region=_region(entry, points, size, findings))
+    fractions = int(((points >= 0) & (points <= 1)).all(-1).sum()) if min(size) > 8 else 0
+    region = _region(entry, points, size, findings)
+    return _Seen(entry, len(points), outside, swapped, blank, outside_region=region, fractions=fractions)
 
 
 def _region(entry: Entry, points: Tensor, size: tuple[int, int], findings: list[Finding]) -> int:
@@ -256,6 +259,11 @@ def _whole_split(split: str, root: Path, seen: Sequence[_Seen], r: Reader, findi
                 )
                 findings.append(Finding("warning", s.entry.annotation, None, message))
     severity: Severity = "error" if r.outside_is_error else "warning"
+    if points > 3 and sum(s.fractions for s in parsed) == points:
+        message = (
+            f"split '{split}': all coordinates are between 0 and 1: fractions of the image, where pixels are wanted?"
+        )
+        findings.append(Finding(severity, root, None, message))
     hint = "would lie inside with x and y exchanged: are the columns swapped?"
     outside, swapped = sum(s.outside for s in parsed), sum(s.outside_swapped for s in parsed)
     if _looks_swapped(points, outside, swapped):
