@@ -14,7 +14,19 @@ ROOT = Path(papm.__file__).parent
 
 # From the bottom up. A module imports from layers below its own; parts of one layer do not know each other.
 LAYERS: tuple[tuple[str, ...], ...] = (
-    ("errors", "version", "compiled", "files", "images", "imagenet", "config", "structures", "ggd", "points"),
+    (
+        "errors",
+        "version",
+        "compiled",
+        "files",
+        "images",
+        "imagenet",
+        "config",
+        "structures",
+        "ggd",
+        "points",
+        "windows",
+    ),
     ("targets", "transport", "matching", "data"),
     ("losses", "models", "metrics", "localize"),
     ("methods", "checkpoint"),

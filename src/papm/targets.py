@@ -14,7 +14,7 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from papm import ggd
+from papm import ggd, windows
 from papm.errors import ConfigError, unknown
 from papm.points import inside, spacing
 from papm.structures import PointBatch
@@ -173,6 +173,12 @@ def _windows(
     radius = max(1, math.floor(reach + 0.5))  # a point on the corner of four pixels belongs to all of them
     if domain is None:
         radius = min(radius, max(size))
+    if sigma >= 0.75 and windows.usable(xy, shape, radius):
+        lower = xy.new_zeros(batch, 2) if domain is None else domain.lower
+        upper = xy.new_tensor((size[1], size[0])).expand(batch, 2) if domain is None else domain.upper
+        drawn = xy.new_zeros(batch, h, w)
+        windows.add(drawn, xy, valid, radius, sigma, shape, size, stride, lower, upper)
+        return drawn
     offsets = torch.arange(-radius, radius + 1, device=xy.device)
     flat, keep = xy.reshape(-1, 2), valid.reshape(-1)
     image = torch.arange(batch, device=xy.device).repeat_interleave(n)
