@@ -12,21 +12,14 @@ import torch
 from PIL import Image
 
 from papm import checkpoint, models
-from papm.cli.main import main
 
 Run = Callable[..., tuple[int, str, str]]
 QUICK = ["--backbone", "tiny", "steps=1", "crop=32", "batch=1", "device=cpu"]
 
 
 @pytest.fixture
-def run(capsys: pytest.CaptureFixture[str]) -> Run:
-    def call(*words: object) -> tuple[int, str, str]:
-        with pytest.raises(SystemExit) as stop:
-            main([str(w) for w in words])
-        printed = capsys.readouterr()
-        return int(stop.value.code or 0), printed.out, printed.err
-
-    return call
+def run(run_papm: Run) -> Run:
+    return run_papm
 
 
 @pytest.fixture

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import itertools
 import json
 import os
@@ -20,7 +19,6 @@ from PIL import Image
 
 from papm import data
 from papm.cli import dataset_io
-from papm.cli import main as entry
 
 SCENES = "synthetic:look=cells,train=6,test=3,size=64x80,count=4-9"
 
@@ -45,22 +43,9 @@ class Ran(NamedTuple):
 Papm = Callable[..., Ran]
 
 
-build_once = functools.cache(entry.build)  # a process builds it once; here it would grow with every call
-
-
 @pytest.fixture
-def papm(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Papm:
-    monkeypatch.setattr(entry, "build", build_once)
-
-    def run(*args: object) -> Ran:
-        capsys.readouterr()
-        with pytest.raises(SystemExit) as stopped:
-            entry.main(["data", *map(str, args)])
-        said = capsys.readouterr()
-        assert "Traceback" not in said.err
-        return Ran(int(stopped.value.code or 0), said.out, said.err)
-
-    return run
+def papm(run_papm: Callable[..., tuple[int, str, str]]) -> Papm:
+    return lambda *words: Ran(*run_papm("data", *words))
 
 
 def picture(path: Path, mode: str = "RGB", size: tuple[int, int] = (40, 30), **how: Any) -> Path:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import csv
-import functools
 import json
 from collections.abc import Callable
 from pathlib import Path
@@ -13,7 +12,6 @@ import pytest
 import torch
 
 from papm import data
-from papm.cli import main as entry
 from papm.cli.localization import _in_region
 from papm.data.writers import write_folder
 from papm.engine import train as engine
@@ -45,22 +43,10 @@ class Ran(NamedTuple):
 
 Papm = Callable[..., Ran]
 
-build_once = functools.cache(entry.build)
-
 
 @pytest.fixture
-def papm(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Papm:
-    monkeypatch.setattr(entry, "build", build_once)
-
-    def run(*args: object) -> Ran:
-        capsys.readouterr()
-        with pytest.raises(SystemExit) as stopped:
-            entry.main(["eval", *map(str, args)])
-        said = capsys.readouterr()
-        assert "Traceback" not in said.err
-        return Ran(int(stopped.value.code or 0), said.out, said.err)
-
-    return run
+def papm(run_papm: Callable[..., tuple[int, str, str]]) -> Papm:
+    return lambda *words: Ran(*run_papm("eval", *words))
 
 
 class World(NamedTuple):
