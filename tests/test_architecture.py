@@ -18,6 +18,7 @@ LAYERS: tuple[tuple[str, ...], ...] = (
         "errors",
         "version",
         "compiled",
+        "graphs",
         "files",
         "images",
         "imagenet",

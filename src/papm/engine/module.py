@@ -11,8 +11,9 @@ from lightning.pytorch.utilities.types import OptimizerLRSchedulerConfig
 from torch import Tensor
 
 from papm.config import TrainConfig
-from papm.engine.data import CountingData, TrainBatch
-from papm.engine.recorded import LossStep, RecordedLoss
+from papm.data.augment import Plan
+from papm.engine.data import CountingData, TrainBatch, Work
+from papm.engine.whole_step import WholeStep
 from papm.errors import DataError, PapmError
 from papm.imagenet import normalize
 from papm.losses import CountingLoss, LossContext
@@ -34,26 +35,48 @@ class CountingModule(pl.LightningModule):
         self._names: list[str] = []
         self._summed = 0
         self._benchmark = False
-        self.loss_step: LossStep = self._loss
+        self.record = False  # whether steps are to be recorded whole
+        self.whole_step: WholeStep | None = None
         self._random = any(isinstance(m, torch.nn.modules.dropout._DropoutNd) and m.p > 0 for m in network.modules())
+
+    @property
+    def recordable(self) -> bool:
+        """Whether a step depends on tensors alone: no dropout, no images or weights of the loss's own."""
+        return (
+            not self._random
+            and self.loss.recordable
+            and not self.loss.needs_images
+            and not any(True for _ in self.loss.parameters())
+        )
+
+    def on_train_start(self) -> None:
+        if self.record:
+            data = self.trainer.datamodule  # type: ignore[attr-defined]
+            assert isinstance(data, CountingData)
+            self.record_steps(data, "bf16" if "bf16" in str(self.trainer.precision) else "32")
 
     def on_train_batch_start(self, batch: TrainBatch, batch_idx: int) -> None:
         if self._random:  # what dropout draws belongs to the step, so that resuming repeats it, and to the process
             torch.manual_seed(hash((self.config.seed, self.global_step, self.global_rank)) & 0x7FFFFFFF)
 
-    def training_step(self, batch: TrainBatch, batch_idx: int) -> Tensor:
+    def training_step(self, batch: TrainBatch | Work, batch_idx: int) -> Tensor:
         self.loss.progress = self.global_step / self.config.steps
-        output = self.network(batch[0].images)
-        total, names, values = self.loss_step(output, batch)
-        if self._sums is None or self._names != names:
-            self._names, self._sums, self._summed = names, torch.zeros_like(values), 0
-        self._sums += values
+        if isinstance(batch, Work):  # a plan: cutting the crops is part of the step
+            assert self.whole_step is not None and batch.plan is not None
+            total = self.whole_step(batch.plan, self.loss.phase)
+            self._sums = self.whole_step.sums
+        else:
+            total, values = self.descend(batch)
+            if self._sums is None or len(self._sums) != len(values):
+                self._sums, self._summed = torch.zeros_like(values), 0
+            self._sums += values
         self._summed += 1
         return total
 
-    def _loss(self, output: Any, batch: TrainBatch) -> tuple[Tensor, list[str], Tensor]:
-        """The loss to descend, and what is logged: names and values [k], on the device."""
+    def descend(self, batch: TrainBatch) -> tuple[Tensor, Tensor]:
+        """The loss to descend, and what is logged [k], on the device; `self._names` says what that is."""
         made, halo = batch
+        output = self.network(made.images)
         context = LossContext(mask=made.mask, offsets=made.offsets, sizes=made.sizes, halo=halo, images=made.images)
         try:
             result: LossOutput = self.loss(output, made.points, context=context)
@@ -61,16 +84,42 @@ class CountingModule(pl.LightningModule):
             raise PapmError(
                 f"training fell apart at step {self.global_step} ({error}); try a smaller lr, or clip=1"
             ) from None
-        extra = self.network.auxiliary_losses(output, made.points)
+        extra = self.network.auxiliary_losses(output, made.points, made.mask)
         total = torch.stack([result.total, *extra.values()]).sum() if extra else result.total
         with torch.no_grad():
             terms = {"loss": total, "count_error": self._count_error(output, batch), **result.terms, **extra}
             values = torch.stack([v.detach().float().reshape(()) for v in terms.values()])
-        return total, list(terms), values
+        self._names = list(terms)
+        return total, values
 
-    def record_loss(self) -> None:
-        """From now on the loss runs as one CUDA graph."""
-        self.loss_step = RecordedLoss(self._loss)
+    def record_steps(self, data: CountingData, precision: str) -> None:
+        """From now on plans come instead of batches, and a step is one launch."""
+
+        def forward(plan: Plan) -> tuple[Tensor, Tensor]:
+            # Weights cast to half precision are not kept from step to step: they would be those of the recorded step.
+            with torch.autocast(self.device.type, torch.bfloat16, precision == "bf16", cache_enabled=False):
+                return self.descend(data.render(plan))
+
+        optimizer = self.optimizers(use_pl_optimizer=False)
+        assert isinstance(optimizer, torch.optim.Optimizer)
+        self.loss.recordable = False  # the whole step is
+        self.whole_step = WholeStep(forward, optimizer, self.config.clip, self.device, self.device.type == "cuda")
+
+    # What Lightning does after `training_step`, where a whole step has done it all.
+
+    def backward(self, loss: Tensor, *args: Any, **kwargs: Any) -> None:
+        if self.whole_step is None:
+            super().backward(loss, *args, **kwargs)
+
+    def optimizer_zero_grad(self, epoch: int, batch_idx: int, optimizer: torch.optim.Optimizer) -> None:
+        if self.whole_step is None:
+            super().optimizer_zero_grad(epoch, batch_idx, optimizer)
+
+    def optimizer_step(self, epoch: int, batch_idx: int, optimizer: Any, optimizer_closure: Any = None) -> None:
+        if self.whole_step is None:
+            super().optimizer_step(epoch, batch_idx, optimizer, optimizer_closure)
+        else:
+            optimizer_closure()
 
     def _count_error(self, output: Any, batch: TrainBatch) -> Tensor:
         """Mean |count − n| of the crops, the plainest sign of learning."""

@@ -50,7 +50,7 @@ def create(folder: Path, config: TrainConfig) -> None:
 
 
 # What may change between the parts of one run without making it another run.
-FREE = {"device", "devices", "workers", "cache", "compile", "log_every", "save_every", "eval_every"}
+FREE = {"device", "devices", "workers", "cache", "compile", "graph", "log_every", "save_every", "eval_every"}
 
 
 def check_same(folder: Path, config: TrainConfig) -> None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import inspect
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -17,6 +17,7 @@ import torch
 from torch import Tensor, nn
 
 from papm.errors import ConfigError, DataError, unknown
+from papm.losses.recorded import Recorder
 from papm.points import as_batch
 from papm.structures import DensityOutput, LossOutput, PointBatch, PointProposals
 
@@ -44,6 +45,8 @@ class CountingLoss(nn.Module):
 
     halo: float = 0.0
     needs_images: bool = False  # whether the loss cannot do without LossContext.images
+    maps: int = 1  # maps an image that it takes: one for each class
+    recordable: bool = True  # False: it waits for the device, or chooses its operations by values on it
     progress: float = 1.0
 
     def __init__(self, stride: int = 8) -> None:
@@ -51,6 +54,12 @@ class CountingLoss(nn.Module):
         if stride < 1:
             raise ConfigError(f"a loss needs the stride of the network's map, a whole number ≥ 1, not {stride}")
         self.stride = int(stride)
+        self._recorder = Recorder()
+
+    @property
+    def phase(self) -> Hashable:
+        """What the loss does at this point of training, where that depends on `progress`: recordings are made for each."""
+        return None
 
     def forward(
         self, prediction: Tensor | DensityOutput | PointProposals, points: Points, *, context: LossContext | None = None
@@ -66,14 +75,30 @@ class CountingLoss(nn.Module):
             prediction = prediction.density
         if prediction.dim() != 4:
             raise ConfigError(f"a density must be [B, C, h, w], not {list(prediction.shape)}")
-        if prediction.shape[1] != 1:
-            raise ConfigError(f"this loss needs one map an image, the network gives {prediction.shape[1]}")
+        if prediction.shape[1] != self.maps:
+            wanted = "one map" if self.maps == 1 else f"{self.maps} maps"
+            raise ConfigError(f"this loss needs {wanted} an image, the network gives {prediction.shape[1]}")
         check_density(prediction)
         batch = accept_points(points, prediction.device)
         if len(batch) != len(prediction):
             raise ConfigError(f"{len(prediction)} maps but points of {len(batch)} images")
         with torch.autocast(prediction.device.type, enabled=False):
-            return self.compute(prediction.float() if prediction.dtype != torch.float64 else prediction, batch, context)
+            density = prediction.float() if prediction.dtype != torch.float64 else prediction
+            if self.records(density):
+                return self._recorder(self, density, batch, context)
+            return self.compute(density, batch, context)
+
+    def records(self, density: Tensor) -> bool:
+        """Whether this call may be launched as one (`losses.recorded`): on CUDA, unless something larger is recorded."""
+        return (
+            self.recordable
+            and density.is_cuda
+            and density.requires_grad
+            and not self.needs_images
+            and not torch.compiler.is_compiling()
+            and not torch.cuda.is_current_stream_capturing()
+            and not any(True for _ in self.parameters())  # what is recorded knows the gradient of the map only
+        )
 
     def compute(self, density: Tensor, points: PointBatch, context: LossContext | None) -> LossOutput:
         """The loss itself, in float32 or better."""

@@ -5,6 +5,7 @@ A count term over a whole crop is one number, which a network with few images ca
 
 from __future__ import annotations
 
+from collections.abc import Hashable
 from dataclasses import replace
 
 import torch
@@ -55,8 +56,13 @@ class RegionLoss(CountingLoss):
             )
         if getattr(loss, "reduction", "mean") != "mean":
             raise ConfigError("blocks need a loss that averages over images; leave loss.reduction at mean")
-        self.loss, self.region, self.margin = loss, region, margin
-        self.halo, self.needs_images = loss.halo, loss.needs_images
+        self.loss, self.region, self.margin, self.maps = loss, region, margin, loss.maps
+        self.halo, self.needs_images, self.recordable = loss.halo, loss.needs_images, loss.recordable
+        loss.recordable = False  # all of it is recorded at once
+
+    @property
+    def phase(self) -> Hashable:
+        return self.loss.phase
 
     def compute(self, density: Tensor, points: PointBatch, context: LossContext | None) -> LossOutput:
         m = self.margin // self.stride

@@ -16,6 +16,7 @@ from torch import Tensor
 
 from papm.compiled import PLAIN_SHARED, cuda_kernel, shared_limit
 from papm.errors import ConfigError
+from papm.graphs import round_up
 from papm.transport import graphs
 from papm.transport.sorted_windows import SortedWindows, list_starts
 from papm.transport.windows import Window, WindowProblem
@@ -123,7 +124,7 @@ def solve(
             "the cuda transport solver takes float32 on CUDA and a cost without a visible cap; use 'auto'"
         )
     images, n = a.shape
-    if shared_bytes(problem.window, problem.size, graphs.round_up(n)) > shared_limit(a.device):
+    if shared_bytes(problem.window, problem.size, round_up(n)) > shared_limit(a.device):
         h, w = problem.size
         raise ConfigError(f"{h}×{w} cells with {n} points are too many for the cuda transport solver; use 'auto'")
     if n == 0 or images == 0:
@@ -131,7 +132,7 @@ def solve(
     blocks = default_cluster(a.device) if cluster is None else cluster
     if not record:
         return launch(problem, a, b, u, floor, iterations, lanes, blocks)
-    p, extra = problem, graphs.round_up(n) - n
+    p, extra = problem, round_up(n) - n
 
     def run(xy: Tensor, a_: Tensor, b_: Tensor, u_: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         static = WindowProblem(xy, p.size, p.stride, p.cost, p.reg, p.window)

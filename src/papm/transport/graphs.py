@@ -1,33 +1,26 @@
-"""CUDA graphs: many small kernels recorded once per shape and replayed with one launch.
+"""The torch path recorded: its many small kernels become one launch.
 
 Recorded graphs are kept in a small least-recently-used cache; shapes are rounded up by the callers so that few are needed.
 """
 
 from __future__ import annotations
 
-import functools
 from collections import OrderedDict
 from collections.abc import Callable, Hashable
-from typing import Any
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
 from papm.errors import ConfigError
+from papm.graphs import capture, round_up
 from papm.transport import reference
 from papm.transport.windows import WindowProblem
 
 MAX_GRAPHS = 16
 Function = Callable[..., tuple[Tensor, ...]]
-Recorded = tuple[torch.cuda.CUDAGraph, list[Tensor], tuple[Tensor, ...]]
+Recorded = tuple[Callable[[], None], list[Tensor], tuple[Tensor, ...]]
 _cache: OrderedDict[Hashable, Recorded] = OrderedDict()
-
-
-@functools.lru_cache(maxsize=16)
-def _pool(device: torch.device) -> Any:
-    """One memory pool for all graphs of a device: what they compute on the way is never live at the same time."""
-    return torch.cuda.graph_pool_handle()
 
 
 def replay(key: Hashable, function: Function, *inputs: Tensor) -> tuple[Tensor, ...]:
@@ -42,35 +35,18 @@ def replay(key: Hashable, function: Function, *inputs: Tensor) -> tuple[Tensor, 
             _cache[full] = _record(function, inputs)
         while len(_cache) > MAX_GRAPHS:
             _cache.popitem(last=False)
-    graph, static, outputs = _cache[full]
+    again, static, outputs = _cache[full]
     for to, new in zip(static, inputs):
         to.copy_(new)
-    graph.replay()
+    again()
     return tuple(t.clone() for t in outputs)
 
 
 def _record(function: Function, inputs: tuple[Tensor, ...]) -> Recorded:
-    """Run aside, then record on copies of the inputs that every replay fills anew."""
+    """Recorded on copies of the inputs that every replay fills anew."""
     static = [t.clone() for t in inputs]
-    stream = torch.cuda.Stream()  # type: ignore[no-untyped-call]
-    stream.wait_stream(torch.cuda.current_stream())
-    with torch.cuda.stream(stream):  # lazy set-up must not be recorded
-        for _ in range(2):
-            function(*static)
-    torch.cuda.current_stream().wait_stream(stream)
-    graph = torch.cuda.CUDAGraph()
-    with torch.cuda.graph(graph, pool=_pool(inputs[0].device)):
-        outputs = function(*static)
-    return graph, static, outputs
-
-
-def round_up(n: int) -> int:
-    """A length with few distinct values: powers of two from 64 to 2048, then multiples of 1024.
-
-    >>> [round_up(k) for k in (0, 65, 2000, 3000)]
-    [64, 128, 2048, 3072]
-    """
-    return max(64, 1 << (n - 1).bit_length()) if n <= 2048 else -(-n // 1024) * 1024
+    again, outputs = capture(lambda: function(*static))
+    return again, static, outputs
 
 
 def solve(

@@ -17,6 +17,7 @@ from torch import Tensor
 
 from papm.compiled import shared_limit
 from papm.errors import ConfigError, unknown
+from papm.graphs import round_up
 from papm.structures import PointBatch
 from papm.transport import costs as cost_names
 from papm.transport import cuda, graphs, native, reference, triton_kernels
@@ -196,7 +197,7 @@ def choose(window: Window | None, size: tuple[int, int], cost: Cost, reg: float,
         return "separable" if cost.quadratic is not None else "reference"
     no_far = not far_value(cost, reg, window.smallest)
     if like.is_cuda and like.dtype == torch.float32 and no_far:
-        shared = cuda.shared_bytes(window, size, graphs.round_up(like.shape[1]))
+        shared = cuda.shared_bytes(window, size, round_up(like.shape[1]))
         if cuda.available(like.device) and shared <= shared_limit(like.device):
             return "cuda"
         if triton_kernels.available():

@@ -12,6 +12,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from papm.errors import ConfigError
+from papm.graphs import round_up
 from papm.transport import graphs
 from papm.transport.sorted_windows import SortedWindows
 from papm.transport.windows import WindowProblem
@@ -72,7 +73,7 @@ def solve(
     if not a.is_cuda:
         return iterate(problem, a, b, u, floor, iterations)
     p, n = problem, a.shape[1]
-    extra = graphs.round_up(n) - n
+    extra = round_up(n) - n
 
     def run(xy: Tensor, a_: Tensor, b_: Tensor, u_: Tensor) -> tuple[Tensor, Tensor]:
         static = WindowProblem(xy, p.size, p.stride, p.cost, p.reg, p.window)

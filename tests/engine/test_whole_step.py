@@ -1,0 +1,119 @@
+"""A whole step does what Lightning's step does. Recording needs a GPU; all the rest of it runs here."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from papm import checkpoint
+from papm.config import TrainConfig
+from papm.data.augment import Plan
+from papm.engine import train as engine
+from papm.engine.run_folder import read_metrics
+from papm.engine.whole_step import WholeStep
+
+CPU = torch.device("cpu")
+
+
+def pair(kind: type[torch.optim.Optimizer]) -> list[tuple[nn.Linear, torch.optim.Optimizer]]:
+    torch.manual_seed(0)
+    start = nn.Linear(4, 3).state_dict()
+    out = []
+    for _ in range(2):
+        layer = nn.Linear(4, 3)
+        layer.load_state_dict(start)
+        groups = [{"params": [layer.weight], "lr": 1e-2}, {"params": [layer.bias], "lr": 1e-3}]
+        out.append((layer, kind(groups, weight_decay=0.1)))
+    return out
+
+
+def whole(layer: nn.Linear, optimizer: torch.optim.Optimizer, clip: float) -> WholeStep:
+    def forward(plan: Plan) -> tuple[Tensor, Tensor]:
+        total = layer(plan.rows).square().sum()
+        return total, total.detach()[None]
+
+    return WholeStep(forward, optimizer, clip, CPU, record=False)
+
+
+@pytest.mark.parametrize("kind", [torch.optim.AdamW, torch.optim.Adam])
+@pytest.mark.parametrize("clip", [0.0, 0.1])
+def test_the_update_is_that_of_the_optimiser(kind: type[torch.optim.Optimizer], clip: float) -> None:
+    (a, plain), (b, other) = pair(kind)
+    step = whole(b, other, clip)
+    for k in range(5):
+        x = torch.randn(2, 4, generator=torch.Generator().manual_seed(k))
+        for optimizer in (plain, other):
+            optimizer.param_groups[0]["lr"] = 1e-2 / (1 + k)
+        loss = a(x).square().sum()
+        plain.zero_grad()
+        loss.backward()
+        if clip:
+            nn.utils.clip_grad_norm_(a.parameters(), clip)
+        plain.step()
+        torch.testing.assert_close(step(Plan(x, x)), loss.detach())
+    torch.testing.assert_close(a.state_dict(), b.state_dict())
+    states = [[v for s in o.state_dict()["state"].values() for v in s.values()] for o in (plain, other)]
+    torch.testing.assert_close(*states)
+
+
+@pytest.mark.parametrize("clip", [0.0, 0.1])
+@pytest.mark.parametrize("bad", [float("nan"), float("inf")])
+def test_what_is_not_finite_changes_no_weight(bad: float, clip: float) -> None:
+    (a, optimizer), _ = pair(torch.optim.AdamW)
+    step = whole(a, optimizer, clip)
+    step(Plan(torch.ones(2, 4), torch.ones(2, 2)))
+    before = {k: v.clone() for k, v in a.state_dict().items()}
+    steps = [s["step"].clone() for s in optimizer.state.values()]
+    step(Plan(torch.full((2, 4), bad), torch.ones(2, 2)))
+    torch.testing.assert_close(a.state_dict(), before, rtol=0, atol=0)
+    assert [s["step"] for s in optimizer.state.values()] == steps
+    assert step.sums is not None and not torch.isfinite(step.sums).all()
+
+
+@pytest.mark.parametrize("more", [{}, {"clip": 0.5}, {"method": "al-papm"}])
+def test_a_run_of_whole_steps_is_the_same_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, more: dict[str, Any]
+) -> None:
+    keys: dict[str, Any] = {"data": "synthetic:train=6,test=2,size=96,count=5-10", "device": "cpu", "steps": 6,
+                            "crop": 64, "batch": 4, "log_every": 2, "select": "last", "warmup": 3, **more}  # fmt: skip
+    config: TrainConfig = engine.resolve(keys.pop("method", "hd-papm"), "tiny", keys)
+    engine.train(config, tmp_path / "plain")
+    monkeypatch.setattr(engine, "records_whole_steps", lambda *args: True)
+    engine.train(config, tmp_path / "whole")
+    rows = [read_metrics(tmp_path / name / "metrics.csv") for name in ("plain", "whole")]
+    for a, b in zip(*rows, strict=True):
+        assert a["step"] == b["step"]
+        for key in set(a) - {"seconds"}:
+            assert b[key] == pytest.approx(a[key], rel=1e-4, abs=1e-5)
+    torch.testing.assert_close(*(checkpoint.load(tmp_path / n / "best.ckpt")[1] for n in ("plain", "whole")))
+
+
+def test_a_run_that_stops_goes_on_with_whole_steps(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The state of the optimiser is saved and taken up again."""
+    keys: dict[str, Any] = {"data": "synthetic:train=6,test=2,size=96,count=5-10", "device": "cpu", "steps": 6,
+                            "crop": 64, "batch": 4, "save_every": 3, "select": "last"}  # fmt: skip
+    config = engine.resolve("hd-papm", "tiny", keys)
+    monkeypatch.setattr(engine, "records_whole_steps", lambda *args: True)
+    engine.train(config, tmp_path / "whole")
+
+    seen = []
+    plain = WholeStep.__call__
+
+    def stop_after_three(self: WholeStep, plan: Plan, phase: Any = None) -> Tensor:
+        seen.append(plan)
+        if len(seen) == 5:
+            raise RuntimeError("power cut")
+        return plain(self, plan, phase)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(WholeStep, "__call__", stop_after_three)
+        with pytest.raises(RuntimeError, match="power cut"):
+            engine.train(config, tmp_path / "parts")
+    engine.train(config, tmp_path / "parts", resume=True)
+    torch.testing.assert_close(
+        *(checkpoint.load(tmp_path / n / "best.ckpt")[1] for n in ("whole", "parts")), rtol=0, atol=0
+    )

@@ -1,0 +1,112 @@
+"""A recorded loss gives what the loss gives. Recording itself needs a GPU: here a stand-in runs the function again."""
+
+from __future__ import annotations
+
+import copy
+import pickle
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+from papm import losses
+from papm.graphs import round_up
+from papm.losses.base import LossContext
+from papm.losses.recorded import AFTER, Recorder, flatten, rebuild
+from papm.structures import PointBatch
+
+RECORDABLE = [n for n in losses.names() if n not in ("kdmg", "p2pnet", "p2p-papm", "p2p-papm-literal", "ial")]
+
+
+def again(function: Callable[[], Any]) -> tuple[Callable[[], None], Any]:
+    """As `graphs.capture`: later runs fill the tensors of the first result."""
+    first = function()
+
+    def run() -> None:
+        for old, new in zip(first, function()):
+            if isinstance(old, Tensor):
+                old.copy_(new)
+
+    return run, first
+
+
+def scene(seed: int, n: tuple[int, int] = (7, 0)) -> tuple[Tensor, PointBatch]:
+    rng = torch.Generator().manual_seed(seed)
+    density = torch.rand(2, 1, 8, 8, generator=rng) * 0.2
+    return density, PointBatch.from_list([torch.rand(k, 2, generator=rng) * 64 for k in n])
+
+
+@pytest.mark.parametrize("name", RECORDABLE)
+def test_the_same_loss_terms_and_gradients(name: str) -> None:
+    """Also of the terms one by one, and with fewer points after more."""
+    loss = losses.create(name, stride=8)
+    recorder = Recorder(again)
+    context = LossContext(offsets=torch.zeros(2, 2), sizes=torch.full((2, 2), 64.0))
+    for k in range(AFTER + 4):
+        density, points = scene(k, (30 - 4 * k, k))
+        a, b = (density.clone().requires_grad_() for _ in range(2))
+        plain = loss.compute(a, points, context)
+        made = recorder(loss, b, points, context)
+        torch.testing.assert_close(made.total, plain.total)
+        assert made.weights == plain.weights
+        for term in plain.terms:
+            torch.testing.assert_close(made.terms[term], plain.terms[term].to(made.total))
+        one, other = ((o.total + 2 * sum(t for t in o.terms.values() if t.requires_grad)).sum() for o in (plain, made))
+        torch.testing.assert_close(torch.autograd.grad(other, b)[0], torch.autograd.grad(one, a)[0])
+    assert len(recorder.records) == 1
+
+
+def test_a_later_call_leaves_the_gradient_of_an_earlier_one_alone() -> None:
+    loss, recorder = losses.create("dm-count", stride=8), Recorder(again)
+    for k in range(AFTER + 1):
+        recorder(loss, scene(k)[0].requires_grad_(), scene(k)[1], None)
+    density, points = scene(11)
+    a, b = (density.clone().requires_grad_() for _ in range(2))
+    first = recorder(loss, a, points, None).total
+    recorder(loss, scene(12)[0].requires_grad_(), scene(12)[1], None)
+    first.backward()
+    loss.compute(b, points, None).total.backward()
+    assert a.grad is not None and b.grad is not None
+    torch.testing.assert_close(a.grad, b.grad)
+
+
+def test_a_setting_that_is_changed_is_heeded() -> None:
+    loss, recorder = losses.create("hd-papm", stride=8), Recorder(again)
+    density, points = scene(0)
+    for _ in range(AFTER + 2):
+        recorder(loss, density.requires_grad_(), points, None)
+    loss.sigma = 9.0
+    assert recorder(loss, density, points, None).total == loss.compute(density, points, None).total
+
+
+def test_what_cannot_be_recorded_is_computed() -> None:
+    def refuse(function: Callable[[], Any]) -> Any:
+        raise RuntimeError("operation not permitted when stream is capturing")
+
+    loss, recorder = losses.create("hd-papm", stride=8), Recorder(refuse)
+    density, points = scene(0)
+    for _ in range(AFTER + 2):
+        made = recorder(loss, density.requires_grad_(), points, None)
+        assert made.total == loss.compute(density, points, None).total
+    assert not recorder.usable
+
+
+def test_flatten_and_rebuild() -> None:
+    density, points = scene(3)
+    context = LossContext(mask=torch.ones(2, 64, 64) > 0, halo=points, sizes=torch.ones(2, 2))
+    d, p, c = rebuild(flatten(density, points, context), context)
+    assert d.equal(density) and p.xy.equal(points.xy) and p.valid.equal(points.valid)
+    assert c is not None and c.halo is not None and c.halo.xy.equal(points.xy) and c.offsets is None
+
+
+def test_copies_and_files_of_a_loss_hold_no_recordings() -> None:
+    loss = losses.create("al-papm", stride=8)
+    loss._recorder.usable = False
+    assert copy.deepcopy(loss)._recorder.usable
+    assert pickle.loads(pickle.dumps(loss))._recorder.usable  # noqa: S301
+
+
+def test_lengths_are_few() -> None:
+    assert len({round_up(n) for n in range(5000)}) == 9
