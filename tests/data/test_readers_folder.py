@@ -228,7 +228,7 @@ def test_what_is_not_recognised(tmp_path: Path) -> None:
     assert not recognise(tmp_path)
     text(tmp_path / "a.txt", "A photograph of a busy street")  # a caption
     assert not recognise(tmp_path)
-    text(tmp_path / "a.txt", "0 0.5 0.5 0.1 0.2")  # YOLO
+    text(tmp_path / "a.txt", "0 12 13 4 5")  # five numbers, and not YOLO's fractions
     assert not recognise(tmp_path)
     text(tmp_path / "a.txt", "12 13")
     assert recognise(tmp_path)

@@ -12,13 +12,13 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Any
 
-from papm.data.readers.faults import AnnotationError, Fault, coordinate, read_text, safe_relative
+from papm.data.readers.faults import AnnotationError, Fault, coordinate, safe_relative
 from papm.data.readers.formats import Points, Table
+from papm.data.readers.jsonfile import has_keys, is_object, load_json, peek
 from papm.errors import unknown
 
 Json = Mapping[str, Any]
@@ -57,31 +57,17 @@ def read_coco(path: Path, categories: Collection[str] | None = None, keypoint: s
     return table
 
 
-def looks_like_coco(path: Path) -> bool:
-    """Whether a JSON file names COCO's lists near its beginning or end; cheap, whatever its size."""
-    try:
-        with path.open("rb") as f:
-            head = f.read(65536)
-            f.seek(max(0, path.stat().st_size - 65536))
-            both = head + f.read(65536)
-    except OSError:
-        return False
-    return head.lstrip(b"\xef\xbb\xbf \t\r\n").startswith(b"{") and (b'"images"' in both or b'"annotations"' in both)
+def looks_like_coco(path: Path) -> int:
+    """How surely a JSON file has COCO's lists near its beginning or end; cheap, whatever its size."""
+    content = peek(path)
+    return has_keys(content, "images", "annotations") if is_object(content) else 0
 
 
 def _load(path: Path) -> dict[str, Any]:
-    def fail(message: str, line: int | None = None) -> AnnotationError:
-        return AnnotationError([Fault(path, line, message)])
-
-    try:
-        content = json.loads(read_text(path))
-    except json.JSONDecodeError as e:
-        raise fail(f"not valid JSON ({e.msg})", e.lineno) from e
-    except (RecursionError, ValueError) as e:  # nested beyond reason, or a number of thousands of digits
-        raise fail(f"not usable JSON ({e})") from e
+    content = load_json(path)
     for key in ("images", "annotations"):
         if not isinstance(content, dict) or not isinstance(content.get(key), list):
-            raise fail(f"not a COCO file: the list '{key}' is missing")
+            raise AnnotationError([Fault(path, None, f"not a COCO file: the list '{key}' is missing")])
     assert isinstance(content, dict)
     return content
 
@@ -150,9 +136,8 @@ def _add(points: Points, a: Json, category: Json, keypoint: str | None) -> None:
     else:
         raise ValueError("has neither a bbox nor a labelled keypoint")
     for xy in where:
-        points.add(xy, label, None)
-        if len(where) == 1 and box is not None and box[2] > box[0] and box[3] > box[1]:
-            points.boxes[-1] = box
+        sized = len(where) == 1 and box is not None and box[2] > box[0] and box[3] > box[1]
+        points.add(xy, label, None, box if sized else None)
 
 
 def _box(value: Any) -> tuple[float, float, float, float] | None:

@@ -27,6 +27,11 @@ class Fault:
     line: int | None
     message: str
 
+    def __post_init__(self) -> None:
+        if not self.message.isprintable():  # it may quote a file; one line, whatever is in that
+            shown = "".join(c if c.isprintable() else repr(c)[1:-1] for c in self.message)
+            object.__setattr__(self, "message", shown)
+
     def __str__(self) -> str:
         return f"{self.file}:{self.line}: {self.message}" if self.line else f"{self.file}: {self.message}"
 
@@ -74,7 +79,7 @@ def read_text(path: Path) -> str:
         raise DataError(f"{path}: cannot read this annotation file ({e.strerror or e})") from e
 
 
-def coordinate(text: str | float, name: str) -> float:
+def coordinate(text: object, name: str) -> float:
     """A finite pixel coordinate; ValueError says what is wrong with it.
 
     >>> coordinate("12.5", "x")

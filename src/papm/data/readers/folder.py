@@ -4,21 +4,26 @@
     DATA/*.jpg, points.csv      columns image, x, y (and label); blank x and y state an image without objects
     DATA/*.jpg, any.json        COCO: boxes (their centres) or keypoints, see `coco`
 
+and what annotation tools write: YOLO, Pascal VOC, CVAT, Label Studio, LabelMe, VIA, DotDotGoose, dot maps, and the files of
+NWPU-Crowd and ShanghaiTech. `papm.data.file_formats` lists them; each has a file here that says how it is read.
+
 Images may lie in `images/`, annotations in `labels/`, `points/` or `annotations/`. Sub-folders `train`, `val`, `test` (in DATA
 or in `images/`), or tables named after them, become splits; without any the one split is called `all`, and training and
 evaluation divide it by seed.
 
-Pixel origin: 0. Coordinates are taken as written, with the image spanning 0 ≤ x < W; a tool that writes whole pixel indices
-wants `origin=0.5`, one that counts from 1, as MATLAB does, `origin=-0.5`.
+Pixel origin: the format's own, 0 for most. Coordinates are taken as written, with the image spanning 0 ≤ x < W; a tool that
+writes whole pixel indices wants `origin=0.5`, one that counts from 1, as MATLAB does, `origin=-0.5`.
 
 Zero points must be said: an image needs its `.txt`, if only an empty one. An image that a CSV does not mention is taken to be
-without objects (tools write no rows for those), with a warning in the log; a COCO file lists its images itself.
+without objects (tools write no rows for those), with a warning in the log; so is an image without a YOLO file. Other tables
+list their images themselves.
 """
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -26,17 +31,21 @@ from typing import Any
 import torch
 
 from papm.data.base import Annotation, Entry, Reader, readers, register
-from papm.data.readers.coco import read_coco
+from papm.data.file_formats import FORMATS
+from papm.data.readers import several
+from papm.data.readers.choice import choose, is_blank, is_told
+from papm.data.readers.dotmap import ENDINGS, WAYS
 from papm.data.readers.faults import AnnotationError, Fault, read_text
-from papm.data.readers.formats import Points, Table, looks_like_txt, read_csv, read_txt
-from papm.data.readers.layout import Place, find_places, find_tables, txt_files
-from papm.errors import ConfigError, DataError
+from papm.data.readers.formats import Points, Table, same_labelling
+from papm.data.readers.kinds import Context, Format, Sheet, Sidecar
+from papm.data.readers.layout import Place, find_places, named_sheet, sidecars
+from papm.data.readers.yolo import class_names, is_pose
+from papm.errors import ConfigError, DataError, unknown
+from papm.images import image_size
 
 logger = logging.getLogger(__name__)
 
 ORIGIN = 0.0
-FORMATS = ("auto", "txt", "csv", "coco")
-_SAMPLED = 5  # files looked into to recognise a format
 
 
 def entries(
@@ -46,38 +55,46 @@ def entries(
     annotations: str | Path | None = None,
     category: str | int | Iterable[str | int] | None = None,
     keypoint: str | None = None,
-    origin: float = ORIGIN,
+    origin: float | None = None,
+    dots: str = "auto",
+    annotators: str = "merge",
 ) -> dict[str, list[Entry]]:
     """Images of each split and how to parse their points.
 
-    `annotations` names the CSV or COCO file when there are several; `category` keeps only these labels (names or ids,
-    several separated by commas); `keypoint` picks one of a COCO skeleton.
+    `format` names one of `papm.data.file_formats` where the folder does not tell; `annotations` the file for many images
+    when there are several; `category` keeps only these labels (names or ids, several separated by commas); `keypoint`
+    picks one of a COCO skeleton; `origin` is added to coordinates in place of what the format asks for; `dots` says how a
+    dot map is read; `annotators` whose points count where several people marked the images (`several`).
     """
-    if format not in FORMATS:
-        raise ConfigError(f"format='{format}' for folder data; known: {', '.join(FORMATS)}")
-    wanted = _categories(category)
+    if format not in ("auto", *FORMATS):
+        raise ConfigError(f"format='{format}' for folder data; known: auto, {', '.join(FORMATS)}")
+    if dots not in WAYS:
+        raise ConfigError(f"dots='{dots}' for folder data; known: {', '.join(WAYS)}")
+    if origin is not None and (isinstance(origin, bool) or not isinstance(origin, int | float)):
+        raise ConfigError(f"origin is a number, not '{origin}'")
+    formats = list(FORMATS.values()) if format == "auto" else [FORMATS[format]]
+    context = Context(root, _categories(category), keypoint, _class_names(root), dots=dots)
+
+    def read(folder: Path, places: Sequence[Place]) -> dict[str, list[Entry]]:
+        opened = _Folder(folder, replace(context, root=folder), origin)
+        if annotations is not None:
+            opened.sheets(*[(*named_sheet(folder, annotations, formats), p) for p in places])
+            return opened.finish()
+        sheets = []
+        chosen = [choose(folder, place, formats) for place in places]
+        for place, choice in zip(places, chosen):
+            if isinstance(choice, Format):
+                blank = choice.name == "txt" and FORMATS["yolo"] in chosen and is_blank(place, choice)
+                opened.files(place, FORMATS["yolo"] if blank else choice)
+            else:
+                sheets += choice
+        opened.sheets(*sheets)
+        return opened.finish()
+
+    known = several.people(root)
+    several.check_choice(annotators, known, root)
     places = find_places(root)
-    names = _class_names(root)
-    found: dict[str, list[Entry]] = {}
-    faults: list[Fault] = []
-    rest: list[Place] = []
-    for place in places:
-        if annotations is None and format in ("auto", "txt") and _use_txt(root, place, format):
-            found[place.split] = _txt_entries(place, names, wanted, origin, faults)
-        else:
-            rest.append(place)
-    if rest:
-        sources = find_tables(root, rest, annotations, format)
-        tables = {p: _read_table(p, wanted, keypoint) for p in sources}
-        names = names or _table_classes(tables.values())
-        for path, targets in sources.items():
-            faults += tables[path].faults
-            alone = len(targets) == 1 and sum(targets[0].images == t.images for ts in sources.values() for t in ts) == 1
-            for split, items in _table_entries(root, tables[path], targets, names, origin, alone, faults).items():
-                found.setdefault(split, []).extend(items)
-    if faults:
-        raise AnnotationError(faults, found)
-    return found
+    return several.read_people(known, places, annotators, read) if known else read(root, places)
 
 
 def _categories(category: str | int | Iterable[str | int] | None) -> frozenset[str] | None:
@@ -94,51 +111,153 @@ def _class_names(root: Path) -> tuple[str, ...]:
     return tuple(name for line in read_text(path).split("\n") if (name := line.split("#")[0].strip()))
 
 
-# --- one .txt an image -------------------------------------------------------------------------------------------------
+# --- what was chosen, read ---------------------------------------------------------------------------------------------
 
 
-def _use_txt(root: Path, place: Place, format: str) -> bool:
-    """Text files if any belongs to an image and reads as points; also when none does but there is nothing else."""
-    files = [p for p in txt_files(place).values() if p is not None]
-    if format == "txt" or not files:
-        return format == "txt"
-    return any(looks_like_txt(p) for p in files[:_SAMPLED]) or not find_tables(
-        root, [place], None, "auto", missing_ok=True
+class _Folder:
+    """Entries of a folder as its places are read; labels that are names get their indices at the end, over all of them."""
+
+    def __init__(self, root: Path, context: Context, origin: float | None) -> None:
+        self.root, self.context, self.origin = root, context, origin
+        self.found: dict[str, list[Entry]] = {}
+        self.faults: list[Fault] = []
+        self.pending: list[tuple[Table, Format, list[Place]]] = []  # tables, read; their labels are text
+
+    def of(self, f: Format) -> Context:
+        """The context a format is read in."""
+        context = replace(self.context, origin=f.origin if self.origin is None else self.origin)
+        if f.name == "yolo":
+            context = replace(context, names=class_names(self.root), pose=is_pose(self.root))
+        return context
+
+    def files(self, place: Place, f: Format) -> None:
+        """One file an image."""
+        assert isinstance(f.reader, Sidecar)
+        context = self.of(f)
+        own = sidecars(place, f.reader)
+        maps = _companions(place)
+        stems: set[str] = set()
+        table = Table(place.image_dir)
+        out = self.found.setdefault(place.split, [])
+        if f.reader.missing_is_empty and not any(own.values()):
+            raise DataError(f"{place.image_dir}: no {f.name} files for these images; expected {f.layout}")
+        missing = 0
+        for image, path in own.items():
+            if image in maps and (path is None or f.name == "dotmap"):
+                continue
+            if image.stem in stems:
+                name = f.reader.names(image.stem, place.image_dir)[0]
+                self.faults.append(
+                    Fault(image, None, f"another image is called '{image.stem}' too, so {name} is of both")
+                )
+                continue
+            stems.add(image.stem)
+            folder = place.label_dir or image.parent
+            expected = path or folder / f.reader.names(image.stem, folder)[0]
+            missing += path is None
+            if not f.reader.named_labels:
+                out.append(Entry(image.stem, image, expected, partial(_load_file, f, image, expected, context)))
+                continue
+            try:
+                _must_exist(image, expected)
+                read = f.reader.read(expected, image, context)
+                assert isinstance(read, Points)
+                points = read
+            except AnnotationError as e:
+                points = Points(faults=list(e.faults))
+            except DataError as e:
+                points = Points(faults=[_fault(expected, e)])
+            points.meta["file"] = expected
+            table.images[str(image)] = points
+        if missing and f.reader.missing_is_empty:
+            logger.warning("%s: %d images have no file and are taken to show no objects", place.image_dir, missing)
+        if table.images:
+            self.pending.append((table, f, [place]))
+
+    def sheets(self, *found: tuple[Path, Format, Place]) -> None:
+        """One file for many images, perhaps of several places."""
+        places: dict[Path, list[Place]] = {}
+        for path, _, place in found:
+            places.setdefault(path, []).append(place)
+        for path, f in {p: f for p, f, _ in found}.items():
+            assert isinstance(f.reader, Sheet)
+            table = f.reader.read(path, self.of(f))
+            self.faults += table.faults
+            self.pending.append((table, f, places[path]))
+
+    def finish(self) -> dict[str, list[Entry]]:
+        """All entries; AnnotationError with the faults that belong to no image, and the entries that there are."""
+        names = self.context.names or _table_classes([t for t, _, _ in self.pending])
+        known = {v for t, f, _ in self.pending if not f.own_filter for p in t.images.values() for v in p.labels}
+        if any(not f.own_filter for _, f, _ in self.pending):
+            for wanted in sorted(self.context.wanted or ()):
+                if wanted not in known and wanted not in names and not (_is_int(wanted) and int(wanted) < len(names)):
+                    raise unknown("category", wanted, names or [str(v) for v in known])
+        for table, f, places in self.pending:
+            for points in table.images.values():
+                if not points.faults:
+                    same_labelling(points, points.meta.get("file", table.path))
+                if not f.own_filter:
+                    _keep(points, self.context.wanted, names)
+            context = replace(self.of(f), names=names)
+            if isinstance(f.reader, Sidecar):
+                listed = {places[0].split: _file_entries(table, context)}
+            else:
+                speakers = [p for _, g, ps in self.pending if isinstance(g.reader, Sheet) for p in ps]
+                alone = len(places) == 1 and sum(places[0].images == p.images for p in speakers) == 1
+                whole = f.reader.unlisted_is_empty and (alone or len(places) > 1)
+                listed = _table_entries(self.root, table, places, context, whole, self.faults)
+            for split, items in listed.items():
+                self.found.setdefault(split, []).extend(items)
+        if self.faults:
+            raise AnnotationError(self.faults, self.found)
+        return self.found
+
+
+def _fault(path: Path, e: DataError) -> Fault:
+    return Fault(path, None, str(e).removeprefix(f"{path}: "))
+
+
+def _companions(place: Place) -> frozenset[Path]:
+    """Images that are dot maps of others, by their names."""
+    return frozenset(
+        i
+        for i in place.images
+        if i.suffix.lower() == ".png"
+        and any(i.stem.endswith(e) and i.stem[: -len(e)] in place.by_stem for e in ENDINGS)
     )
 
 
-def _txt_entries(
-    place: Place, names: tuple[str, ...], wanted: Collection[str] | None, origin: float, faults: list[Fault]
-) -> list[Entry]:
-    out: list[Entry] = []
-    stems: set[str] = set()
-    for image, annotation in txt_files(place).items():
-        if image.stem in stems:
-            faults.append(
-                Fault(image, None, f"another image is called '{image.stem}' too, so {image.stem}.txt is of both")
-            )
-            continue
-        stems.add(image.stem)
-        expected = annotation or (place.label_dir or image.parent) / f"{image.stem}.txt"
-        out.append(Entry(image.stem, image, expected, partial(_load_txt, image, expected, names, wanted, origin)))
+# --- one file an image -------------------------------------------------------------------------------------------------
+
+
+def _must_exist(image: Path, path: Path) -> None:
+    if not path.exists():
+        hint = " (an empty file there says that the image shows no objects)" if path.suffix == ".txt" else ""
+        raise DataError(f"{image}: no annotation file; expected {path}{hint}")
+
+
+def _load_file(f: Format, image: Path, path: Path, context: Context) -> Annotation:
+    assert isinstance(f.reader, Sidecar)
+    if not f.reader.missing_is_empty:
+        _must_exist(image, path)
+    read = f.reader.read(path, image, context)
+    if isinstance(read, Annotation):
+        return read
+    if not f.own_filter:
+        _keep(read, context.wanted, context.names)
+    return _annotation(read, image, path, context)
+
+
+def _file_entries(table: Table, context: Context) -> list[Entry]:
+    out = []
+    for name, points in table.images.items():
+        path = points.meta.pop("file")
+        out.append(Entry(Path(name).stem, Path(name), path, partial(_load_row, points, Path(name), path, context)))
     return out
 
 
-def _load_txt(
-    image: Path, path: Path, names: tuple[str, ...], wanted: Collection[str] | None, origin: float
-) -> Annotation:
-    if not path.exists():
-        raise DataError(
-            f"{image}: no annotation file; expected {path} (an empty file there says that the image shows no objects)"
-        )
-    return _annotation(read_txt(path, wanted), path, names, origin)
-
-
 # --- one table for many images -----------------------------------------------------------------------------------------
-
-
-def _read_table(path: Path, wanted: Collection[str] | None, keypoint: str | None) -> Table:
-    return read_coco(path, wanted, keypoint) if path.suffix.lower() == ".json" else read_csv(path, wanted)
 
 
 def _table_classes(tables: Collection[Table]) -> tuple[str, ...]:
@@ -149,32 +268,39 @@ def _table_classes(tables: Collection[Table]) -> tuple[str, ...]:
     return () if all(_is_int(v) for v in labels) else tuple(sorted(labels))
 
 
+def _keep(points: Points, wanted: Collection[str] | None, names: Sequence[str]) -> None:
+    """Leave only points whose label, or its index, is wanted."""
+    if wanted is None:
+        return
+    index = {name: str(i) for i, name in enumerate(names)}
+    kept = [i for i, v in enumerate(points.labels) if v is not None and (v in wanted or index.get(v) in wanted)]
+    points.xy = [points.xy[i] for i in kept]
+    points.boxes = [points.boxes[i] for i in kept]
+    points.lines = [points.lines[i] for i in kept] if points.lines else []
+    points.labels = [points.labels[i] for i in kept]
+
+
 def _table_entries(
-    root: Path,
-    table: Table,
-    places: list[Place],
-    names: tuple[str, ...],
-    origin: float,
-    alone: bool,
-    faults: list[Fault],
+    root: Path, table: Table, places: list[Place], context: Context, whole: bool, faults: list[Fault]
 ) -> dict[str, list[Entry]]:
-    """Entries by split; `alone`: no other table speaks of these images, so those a CSV leaves out have no objects."""
+    """Entries by split; `whole`: images that the table leaves out have no objects."""
     found: dict[Path, Points] = {}
     for name, points in table.images.items():
         matches = _find(name, table.path.parent, root, places)
+        if not matches and points.also:
+            matches = _find(points.also, table.path.parent, root, places)
         if len(matches) != 1:
             problem = "is not in this dataset" if not matches else f"could be any of {len(matches)} files"
-            faults.append(Fault(table.path, points.line, f"the image '{name}' {problem}"))
+            faults.append(Fault(table.path, points.line, f"the image {name[:200]!r} {problem}"))
         elif matches[0] in found:
-            faults.append(Fault(table.path, points.line, f"the image '{name}' was already named in another way"))
+            faults.append(Fault(table.path, points.line, f"the image {name[:200]!r} was already named in another way"))
         else:
             found[matches[0]] = points
     out: dict[str, list[Entry]] = {}
     for place in places:
-        direct = set(place.images)
+        direct, maps = set(place.images), _companions(place)
         deeper = [i for i in found if i not in direct and place.image_dir in i.parents]
-        whole = table.path.suffix.lower() != ".json" and (alone or len(places) > 1)
-        mine = [*(i for i in place.images if whole or i in found), *deeper]
+        mine = [*(i for i in place.images if i in found or (whole and i not in maps)), *deeper]
         if silent := sum(i not in found for i in mine):
             logger.warning("%s: %d images have no row and are taken to show no objects", table.path, silent)
         stems = [i.stem for i in mine]
@@ -184,7 +310,7 @@ def _table_entries(
                 image.stem if unique else image.name,
                 image,
                 table.path,
-                partial(_load_row, found.get(image) or Points(meta={"unlisted": True}), table.path, names, origin),
+                partial(_load_row, found.get(image) or Points(meta={"unlisted": True}), image, table.path, context),
             )
             for image in mine
         ]
@@ -196,7 +322,10 @@ def _find(name: str, beside: Path, root: Path, places: list[Place]) -> list[Path
     known = {i for p in places for i in p.images}
 
     def there(path: Path) -> bool:
-        return path in known or (any(p.image_dir in path.parents for p in places) and path.is_file())
+        try:
+            return path in known or (any(p.image_dir in path.parents for p in places) and path.is_file())
+        except OSError:  # a name that is too long to be one
+            return False
 
     for bases in ([p.image_dir for p in places], [beside], [root]):
         if matches := list(dict.fromkeys(base / name for base in bases if there(base / name))):
@@ -208,24 +337,27 @@ def _find(name: str, beside: Path, root: Path, places: list[Place]) -> list[Path
     return []
 
 
-def _load_row(points: Points, path: Path, names: tuple[str, ...], origin: float) -> Annotation:
+def _load_row(points: Points, image: Path, path: Path, context: Context) -> Annotation:
     if points.faults:
         raise AnnotationError(points.faults)
-    return _annotation(points, path, names, origin)
+    return _annotation(points, image, path, context)
 
 
 # --- both --------------------------------------------------------------------------------------------------------------
 
 
-def _annotation(points: Points, path: Path, names: tuple[str, ...], origin: float) -> Annotation:
+def _annotation(points: Points, image: Path, path: Path, context: Context) -> Annotation:
     labels = None
     if points.labels and points.labels[0] is not None:
-        labels = torch.tensor(_indices(points, path, names), dtype=torch.int64)
+        labels = torch.tensor(_indices(points, path, context.names), dtype=torch.int64)
+    scale = torch.ones(2, dtype=torch.float64)
+    if points.relative:
+        scale = torch.tensor(image_size(image)[::-1], dtype=torch.float64)
     boxes = None
     if points.boxes and all(b is not None for b in points.boxes):
-        boxes = torch.tensor(points.boxes, dtype=torch.float64).add(origin).float()
-    meta: Mapping[str, Any] = points.meta | ({"classes": names} if names and labels is not None else {})
-    xy = torch.tensor(points.xy, dtype=torch.float64).reshape(-1, 2).add(origin).float()
+        boxes = (torch.tensor(points.boxes, dtype=torch.float64) * scale.repeat(2)).add(context.origin).float()
+    meta: Mapping[str, Any] = points.meta | ({"classes": context.names} if context.names and labels is not None else {})
+    xy = (torch.tensor(points.xy, dtype=torch.float64).reshape(-1, 2) * scale).add(context.origin).float()
     return Annotation(xy, labels, boxes, lines=points.lines or None, meta=meta)
 
 
@@ -256,19 +388,15 @@ def recognise(root: Path) -> bool:
     if not root.is_dir() or any(r.recognise(root) for r in readers().values() if r.name != "folder"):
         return False
     try:
-        for place in find_places(root):
-            files = [p for p in txt_files(place).values() if p is not None][:_SAMPLED]
-            if any(looks_like_txt(p) for p in files) or find_tables(root, [place], None, "auto", missing_ok=True):
-                return True
+        return any(is_told(root, place) for place in find_places(root)) or bool(several.people(root))
     except DataError:
         return False
-    return False
 
 
 register(
     Reader(
         name="folder",
-        summary="your own images with dots: .txt beside each image, one CSV, or COCO JSON",
+        summary="your own images with dots: .txt beside each image, one CSV, or COCO JSON; files of annotation tools",
         entries=entries,
         recognise=recognise,
         origin=ORIGIN,

@@ -34,11 +34,20 @@ class Points:
     faults: list[Fault] = field(default_factory=list)
     line: int | None = None  # where the image is first mentioned
     meta: dict[str, Any] = field(default_factory=dict)
+    relative: bool = False  # coordinates are fractions of the image's width and height
+    also: str | None = None  # another name the image may have
 
-    def add(self, xy: tuple[float, float], label: str | None, line: int | None) -> None:
+    def add(
+        self,
+        xy: tuple[float, float],
+        label: str | None,
+        line: int | None,
+        box: tuple[float, float, float, float] | None = None,
+    ) -> None:
+        """Append a point, with all that is known about it."""
         self.xy.append(xy)
         self.labels.append(label)
-        self.boxes.append(None)
+        self.boxes.append(box)
         if line is not None:
             self.lines.append(line)
 
@@ -106,7 +115,7 @@ def parse_txt(text: str, path: Path, categories: Collection[str] | None = None) 
             out.faults.append(Fault(path, number, f"expected {want}, found {len(cells)} fields: {line[:60]!r}"))
             continue
         _add_row(out, cells, columns, path, number, categories)
-    _same_labelling(out, path)
+    same_labelling(out, path)
     return out
 
 
@@ -123,7 +132,7 @@ def _add_row(
         out.add(xy, label or None, number)
 
 
-def _same_labelling(out: Points, path: Path) -> None:
+def same_labelling(out: Points, path: Path) -> None:
     """All points of an image have a label, or none: half a labelling is a slip of the pen."""
     odd = next((i for i, v in enumerate(out.labels) if (v is None) != (out.labels[0] is None)), None)
     if odd is not None:
@@ -140,6 +149,13 @@ def looks_like_txt(path: Path) -> bool:
     whole = text if len(text) < _HEAD_BYTES else text.rpartition("\n")[0]
     points = parse_txt(whole, path)
     return bool(points.xy) or not points.faults
+
+
+def head_lines(path: Path) -> list[str]:
+    """The first whole lines of a text file that are neither blank nor comments; none of one that cannot be read."""
+    text = _head(path) or ""
+    whole = text if len(text) < _HEAD_BYTES else text.rpartition("\n")[0]
+    return [line for raw in whole.split("\n") if (line := raw.split("#", 1)[0].strip())]
 
 
 def read_csv(path: Path, categories: Collection[str] | None = None) -> Table:
@@ -174,7 +190,7 @@ def read_csv(path: Path, categories: Collection[str] | None = None) -> Table:
         if cells[columns.x].strip() or cells[columns.y].strip():
             _add_row(points, cells, columns, path, number, categories)
     for points in table.images.values():
-        _same_labelling(points, path)
+        same_labelling(points, path)
     return table
 
 
@@ -202,6 +218,8 @@ _HEAD_BYTES = 4096
 
 def _head(path: Path) -> str | None:
     try:
+        if not path.is_file():  # a pipe would be waited for
+            return None
         with path.open("rb") as f:
             return newlines(f.read(_HEAD_BYTES).decode("utf-8-sig", errors="replace"))
     except OSError:

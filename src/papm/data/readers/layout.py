@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
+import os
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 
-from papm.data.readers.coco import looks_like_coco
-from papm.data.readers.formats import looks_like_csv
+from papm.data.readers.kinds import MAYBE, NO, Format, Sheet, Sidecar
 from papm.errors import DataError
 from papm.images import find_images, natural_key
 
@@ -22,8 +22,11 @@ SPLIT_NAMES = {
     "test": "test",
     "testing": "test",
 }
-IMAGE_DIRS = ("images", "imgs", "img", "image")
-LABEL_DIRS = ("labels", "points", "annotations", "ground_truth", "gt", "txt")
+IMAGE_DIRS = ("images", "imgs", "img", "image", "jpegimages", "obj_train_data")
+LABEL_DIRS = (
+    *("labels", "points", "annotations", "ground_truth", "ground-truth", "gt", "txt", "xml", "xmls", "json", "jsons"),
+    *("dots", "dot_maps", "dotmaps"),
+)
 _ORDER = ("train", "val", "test", "all")
 
 
@@ -47,6 +50,18 @@ class Place:
         """Images by file name without suffix."""
         return _group(self.images, stem=True)
 
+    @cached_property
+    def files(self) -> tuple[Mapping[str, Path], ...]:
+        """The files of each of `dirs` by name, the suffix in lower case."""
+        out = []
+        for folder in self.dirs:
+            try:
+                found = sorted(folder.iterdir())
+            except OSError as e:
+                raise DataError(f"{folder}: cannot list this folder ({e.strerror or e})") from e
+            out.append({p.stem + p.suffix.lower(): p for p in found if not p.name.startswith(".")})
+        return tuple(out)
+
 
 def _group(images: Sequence[Path], stem: bool) -> dict[str, list[Path]]:
     out: dict[str, list[Path]] = {}
@@ -57,9 +72,11 @@ def _group(images: Sequence[Path], stem: bool) -> dict[str, list[Path]]:
 
 def _children(folder: Path) -> list[Path]:
     try:
-        return sorted((d for d in folder.iterdir() if d.is_dir()), key=lambda d: natural_key(d.name))
+        with os.scandir(folder) as items:  # knows files from folders without a look at each of thousands
+            found = [i.name for i in items if i.is_dir()]
     except OSError as e:
         raise DataError(f"{folder}: cannot list this folder ({e.strerror or e})") from e
+    return [folder / name for name in sorted(found, key=natural_key)]
 
 
 def _named(folder: Path, names: Sequence[str]) -> list[Path]:
@@ -111,27 +128,39 @@ def find_places(root: Path) -> list[Place]:
     return [places[s] for s in _ORDER if s in places]
 
 
-def txt_files(place: Place) -> dict[Path, Path | None]:
-    """Each image with its .txt file, or None where there is none."""
-    stems: dict[str, Path] = {}
-    for folder in place.dirs:
-        for p in folder.iterdir():
-            if p.suffix.lower() == ".txt" and not p.name.startswith("."):
-                stems.setdefault(p.stem, p)
-    return {i: stems.get(i.stem) for i in place.images}
-
-
-def _tables_in(folder: Path, format: str) -> list[Path]:
-    out = []
-    for p in sorted(folder.iterdir(), key=lambda p: natural_key(p.name)):
-        suffix = p.suffix.lower()
-        if p.name.startswith(".") or not p.is_file():
-            continue
-        if (suffix in (".csv", ".tsv") and format in ("auto", "csv") and looks_like_csv(p)) or (
-            suffix == ".json" and format in ("auto", "coco") and looks_like_coco(p)
-        ):
-            out.append(p)
+def sidecars(place: Place, kind: Sidecar) -> dict[Path, Path | None]:
+    """Each image with its own annotation file, or None where there is none."""
+    out: dict[Path, Path | None] = {}
+    for image in place.images:
+        found = (
+            files[name]
+            for folder, files in zip(place.dirs, place.files)
+            for name in kind.names(image.stem, folder)
+            if name in files and files[name] != image
+        )
+        out[image] = next(found, None)
     return out
+
+
+Recognised = tuple[Path, Format]
+
+
+def _sheets_in(folder: Path, formats: Sequence[Format], taken: Collection[Path], any_sheet: bool) -> list[Recognised]:
+    """The files of a folder that speak of many images, each with its format; only the surest kind."""
+    found: list[tuple[int, Path, Format]] = []
+    try:
+        files = sorted(folder.iterdir(), key=lambda p: natural_key(p.name))
+    except OSError as e:
+        raise DataError(f"{folder}: cannot list this folder ({e.strerror or e})") from e
+    for p in files:
+        if p.name.startswith(".") or p in taken or not p.is_file():
+            continue
+        fitting = [
+            (f, f.reader) for f in formats if isinstance(f.reader, Sheet) and p.suffix.lower() in f.reader.suffixes
+        ]
+        found += [(max(r.looks_like(p), MAYBE if any_sheet else NO), p, f) for f, r in fitting]
+    best = max((sure for sure, _, _ in found), default=NO)
+    return [(p, f) for sure, p, f in found if sure == best > NO]
 
 
 def _split_of(path: Path) -> str | None:
@@ -143,45 +172,50 @@ def _split_of(path: Path) -> str | None:
     return next((SPLIT_NAMES[w] for w in re.split(r"[^a-z]+", path.stem.lower()) if w in SPLIT_NAMES), None)
 
 
-def find_tables(
-    root: Path, places: Sequence[Place], annotations: str | Path | None, format: str, missing_ok: bool = False
-) -> dict[Path, list[Place]]:
-    """CSV or COCO files and the places each speaks of; DataError when a place has none, or several that do not differ.
+def named_sheet(root: Path, annotations: str | Path, formats: Sequence[Format]) -> Recognised:
+    """The annotation file a user names, with its format: by its content, else by its suffix."""
+    path = next((p for p in (Path(annotations), root / annotations) if p.is_file()), None)
+    if path is None:
+        raise DataError(f"{annotations}: no such annotation file, neither here nor in {root}")
+    fitting = [f for f in formats if isinstance(f.reader, Sheet) and path.suffix.lower() in f.reader.suffixes]
+    if not fitting:
+        known = sorted({s for f in formats if isinstance(f.reader, Sheet) for s in f.reader.suffixes})
+        raise DataError(f"{path}: not an annotation file of many images; expected one of {', '.join(known) or 'none'}")
+    return path, max(fitting, key=lambda f: f.reader.looks_like(path))
 
-    Several tables over one folder of images that are named after splits make the splits.
+
+def find_sheets(
+    root: Path, place: Place, formats: Sequence[Format], taken: Collection[Path] = (), any_sheet: bool = False
+) -> list[tuple[Path, Format, Place]]:
+    """The files that speak of a place's images, each with what it speaks of; DataError when several do not differ.
+
+    `taken` are files known to be something else; `any_sheet` takes what does not look like its format too. Several over one
+    folder of images that are named after splits make the splits.
     """
-    if annotations is not None:
-        path = next((p for p in (Path(annotations), root / annotations) if p.is_file()), None)
-        if path is None:
-            raise DataError(f"{annotations}: no such annotation file, neither here nor in {root}")
-        return {path: list(places)}
-    out: dict[Path, list[Place]] = {}
-    for place in places:
-        shared = tuple(d for d in (root, *_named(root, LABEL_DIRS)) if d not in place.dirs)
-        for folder in (*place.dirs, *shared):
-            tables = _tables_in(folder, format)
-            if folder in shared:  # of several, those that name this split, else those that name none
-                tables = [t for t in tables if _split_of(t) == place.split] or [t for t in tables if not _split_of(t)]
-            if not tables:
-                continue
-            splits = [_split_of(t) for t in tables]
-            if len(tables) == 1 and place.split != "all":
-                out.setdefault(tables[0], []).append(place)
-            elif len(tables) == 1:
-                out.setdefault(tables[0], []).append(replace(place, split=splits[0]) if splits[0] else place)
-            elif place.split == "all" and None not in splits and len(set(splits)) == len(splits):
-                for table, split in zip(tables, splits):
-                    out.setdefault(table, []).append(replace(place, split=split or place.split))
-            elif mine := [t for t in tables if _split_of(t) == place.split][:1]:
-                out.setdefault(mine[0], []).append(place)
-            else:
-                names = ", ".join(t.name for t in tables)
-                raise DataError(f"{folder}: several annotation files ({names}); say which with annotations=NAME")
-            break
-        else:
-            if not missing_ok:
-                raise DataError(
-                    f"{place.image_dir}: images but no points; put a NAME.txt of 'x y' lines beside each NAME.jpg, or one CSV"
-                    " with the columns image, x, y, or a COCO .json in that folder"
-                )
-    return out
+    shared = tuple(d for d in (root, *_named(root, LABEL_DIRS)) if d not in place.dirs)
+    for folder in (*place.dirs, *shared):
+        found = _sheets_in(folder, formats, taken, any_sheet)
+        if folder in shared:  # of several, those that name this split, else those that name none
+            found = [t for t in found if _split_of(t[0]) == place.split] or [t for t in found if not _split_of(t[0])]
+        if not found:
+            continue
+        splits = [_split_of(p) for p, _ in found]
+        if len(found) == 1:
+            own = place.split == "all" and splits[0]
+            return [(*found[0], replace(place, split=own) if own else place)]
+        if len({f.name for _, f in found}) > 1:
+            raise ambiguous(folder, {f.name: p.name for p, f in reversed(found)})
+        if place.split == "all" and None not in splits and len(set(splits)) == len(splits):
+            return [(p, f, replace(place, split=split or place.split)) for (p, f), split in zip(found, splits)]
+        if mine := [t for t in found if _split_of(t[0]) == place.split][:1]:
+            return [(*mine[0], place)]
+        names = ", ".join(p.name for p, _ in found)
+        raise DataError(f"{folder}: several annotation files ({names}); say which with annotations=NAME")
+    return []
+
+
+def ambiguous(folder: Path, found: Mapping[str, str]) -> DataError:
+    """The error for points in several formats; `found` has a file of each."""
+    files = ", ".join(f"{file} is {name}" for name, file in sorted(found.items()))
+    ways = " or ".join(f"format={name}" for name in sorted(found))
+    return DataError(f"{folder}: points in several formats ({files}); say which to read with {ways}")

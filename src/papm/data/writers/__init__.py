@@ -1,5 +1,5 @@
 """Writing datasets."""
 
-from papm.data.writers.folder import write_folder
+from papm.data.writers.folder import write_folder, write_splits
 
-__all__ = ["write_folder"]
+__all__ = ["write_folder", "write_splits"]

@@ -1,0 +1,113 @@
+"""XML annotation files, parsed without what makes XML dangerous.
+
+No document type and no entity may be declared, so nothing expands and nothing outside the file is read; size, depth and the
+number of elements are bounded. What remains is a tree of names, attributes and text, with the line of each element.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from xml.parsers import expat
+
+from papm.data.readers.faults import AnnotationError, Fault, check_size
+from papm.data.readers.jsonfile import peek
+from papm.errors import DataError
+
+MAX_ELEMENTS = 5_000_000  # a file at the size limit, of elements as short as real ones, has fewer
+MAX_DEPTH = 64
+
+
+@dataclass(slots=True)
+class Element:
+    """One element: its name, attributes, children, the text directly in it, and its line."""
+
+    tag: str
+    attributes: dict[str, str]
+    line: int
+    children: list[Element] = field(default_factory=list)
+    parts: list[str] = field(default_factory=list)  # of its text
+
+    @property
+    def text(self) -> str:
+        """The text directly in it, without blanks around it."""
+        return "".join(self.parts).strip()
+
+    def all(self, tag: str) -> Iterator[Element]:
+        """The children of that name."""
+        return (c for c in self.children if c.tag == tag)
+
+    def first(self, tag: str) -> Element | None:
+        """The first child of that name."""
+        return next(self.all(tag), None)
+
+    def value(self, tag: str) -> str | None:
+        """The text of the first child of that name."""
+        child = self.first(tag)
+        return None if child is None else child.text
+
+
+def load_xml(path: Path, root: str) -> Element:
+    """The root element, which must have that name; AnnotationError names the file and the line."""
+    check_size(path)
+    try:
+        data = path.read_bytes()
+    except OSError as e:
+        raise DataError(f"{path}: cannot read this annotation file ({e.strerror or e})") from e
+    builder = _Builder()
+    try:
+        builder.parser.Parse(data, True)
+    except expat.ExpatError as e:
+        message = f"not valid XML ({expat.ErrorString(e.code)})"
+        raise AnnotationError([Fault(path, e.lineno, message)]) from e
+    except (ValueError, LookupError) as e:  # ours, and encodings that are not known
+        raise AnnotationError([Fault(path, builder.parser.CurrentLineNumber or None, f"not usable XML ({e})")]) from e
+    found = builder.top.children[0]
+    if found.tag != root:
+        raise AnnotationError([Fault(path, found.line, f"expected <{root}>, found <{found.tag[:40]}>")])
+    return found
+
+
+class _Builder:
+    """Collects elements as the parser meets them."""
+
+    def __init__(self) -> None:
+        self.top = Element("", {}, 0)
+        self.open = [self.top]
+        self.count = 0
+        self.parser = expat.ParserCreate()
+        self.parser.buffer_text = True
+        self.parser.StartElementHandler = self.start
+        self.parser.EndElementHandler = self.end
+        self.parser.CharacterDataHandler = self.characters
+        self.parser.StartDoctypeDeclHandler = self.refuse
+        self.parser.EntityDeclHandler = self.refuse
+
+    def start(self, tag: str, attributes: dict[str, str]) -> None:
+        self.count += 1
+        if self.count > MAX_ELEMENTS or len(self.open) > MAX_DEPTH:
+            raise ValueError("more elements, or deeper ones, than an annotation has")
+        element = Element(tag, attributes, self.parser.CurrentLineNumber)
+        self.open[-1].children.append(element)
+        self.open.append(element)
+
+    def end(self, tag: str) -> None:
+        self.open.pop()
+
+    def characters(self, text: str) -> None:
+        self.open[-1].parts.append(text)
+
+    def refuse(self, *_: object) -> None:
+        raise ValueError("it declares a document type or entities; remove the <!DOCTYPE …>")
+
+
+def root_tag(path: Path) -> str | None:
+    """The name of the root element, from the beginning of a file; None where it is not XML."""
+    head = peek(path)
+    if head[:2] in (b"\xff\xfe", b"\xfe\xff"):
+        head = head[: len(head) // 2 * 2].decode("utf-16", errors="replace").encode()
+    head = re.sub(rb"^\s*(?:<\?.*?\?>\s*|<!--.*?-->\s*|<!DOCTYPE[^\[>]*(?:\[.*?\]\s*)?>\s*)*", b"", head, flags=re.S)
+    match = re.match(rb"<([A-Za-z_][\w.\-]*)[\s/>]", head)
+    return match[1].decode() if match else None
