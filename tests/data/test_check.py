@@ -15,6 +15,7 @@ from PIL import Image
 from scipy.spatial.distance import cdist
 
 import papm.data
+from papm.data.base import _READERS, Annotation, Entry, Reader
 from papm.data.check import Finding, Severity, check, has_errors, summary
 from papm.errors import ConfigError
 from papm.structures import Sample
@@ -282,3 +283,22 @@ def test_fractions_of_the_image_are_noticed(tmp_path: Path) -> None:
     assert len(messages) == 1 and "fractions of the image" in messages[0]
     (tmp_path / "2.txt").write_text("12 20\n")
     assert not has_errors(check("folder", tmp_path))
+
+
+def test_overlapping_splits_count_once_and_published_numbers_are_told(tmp_path: Path) -> None:
+    Image.new("RGB", (40, 30)).save(tmp_path / "a.png")
+
+    def entries(root: Path) -> dict[str, list[Entry]]:
+        one = Entry("a", root / "a.png", None, lambda: Annotation(torch.tensor([[1.0, 2.0], [3.0, 4.0]])))
+        return {"all": [one], "fold1": [one]}
+
+    made = Reader("made-up", "for this test", entries, expected={"all": (1, 2), "fold1": (1, None), "*": (1, 2)})
+    seen: list[tuple[int, int]] = []
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setitem(_READERS, "made-up", made)
+        found = check("made-up", tmp_path, on_item=lambda done, total: seen.append((done, total)))
+    assert seen == [(1, 1)]
+    assert [f.message for f in found] == [
+        "the split 'all' has 1 image and 2 points, as published",
+        "the split 'fold1' has 1 image, as published",
+    ]

@@ -14,6 +14,7 @@ from papm.data.nwpu_files import (
     image_id,
     read_ground_truth,
     read_predictions,
+    write_counts,
     write_ground_truth,
     write_predictions,
 )
@@ -164,3 +165,14 @@ def test_numbers_of_images() -> None:
     assert image_id("images/3110.jpg") == 3110 and image_id("0007") == 7
     with pytest.raises(DataError, match=r"IMG_1\.jpg: the name of an image of NWPU-Crowd is its number"):
         image_id("IMG_1.jpg")
+
+
+def test_counts_for_the_server(tmp_path: Path) -> None:
+    write_counts(tmp_path / "counting.txt", {3611: 2.0, 3610: 12.34567, 5109: 0.0})
+    assert (tmp_path / "counting.txt").read_text() == "3610 12.3457\n3611 2.0000\n5109 0.0000\n"
+    for wrong in (float("nan"), -1.0, float("inf")):
+        with pytest.raises(DataError, match="image 1 has the count"):
+            write_counts(tmp_path / "no.txt", {1: wrong})
+    with pytest.raises(DataError, match="number of an image"):
+        write_counts(tmp_path / "no.txt", {-1: 1.0})
+    assert not (tmp_path / "no.txt").exists()

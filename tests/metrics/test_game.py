@@ -153,3 +153,68 @@ def test_a_large_image_takes_milliseconds() -> None:
     for _ in range(3):
         game(density, points, size=(3840, 5120), stride=8)
     assert (time.perf_counter() - start) / 3 < 0.2  # 10 ms measured; full resolution would take seconds
+
+
+def spread_inside(density: np.ndarray, size: tuple[int, int], stride: int, roi: np.ndarray, whole: bool) -> np.ndarray:
+    """Slow reference: the mass of each cell spread evenly over its pixels (inside the region, if `whole`)."""
+    out = np.zeros(size)
+    for i in range(density.shape[0]):
+        for j in range(density.shape[1]):
+            part = np.s_[i * stride : min((i + 1) * stride, size[0]), j * stride : min((j + 1) * stride, size[1])]
+            inside = roi[part]
+            if not whole:
+                out[part] = density[i, j] / inside.size * inside
+            elif inside.any():
+                out[part] = density[i, j] / inside.sum() * inside
+    return out
+
+
+@pytest.mark.parametrize("whole", [False, True])
+@pytest.mark.parametrize(("size", "stride"), [((61, 83), 8), ((48, 64), 16), ((30, 41), 1), ((60, 45), 7)])
+def test_regions_against_a_loop_over_pixels(size: tuple[int, int], stride: int, whole: bool) -> None:
+    rng = np.random.default_rng(size[0])
+    density = rng.random((-(-size[0] // stride), -(-size[1] // stride)))
+    roi = np.zeros(size, dtype=bool)
+    roi[size[0] // 5 : -7, 11:-5] = True
+    roi &= rng.random(size) < 0.9
+    for level in range(4):
+        pixels = spread_inside(density, size, stride, roi, whole)
+        rows, columns = cuts(size[0], level), cuts(size[1], level)
+        expected = [[pixels[a:b, c:d].sum() for c, d in pairwise(columns)] for a, b in pairwise(rows)]
+        found = leaf_counts(density, size=size, stride=stride, level=level, roi=roi, whole_cells=whole)
+        assert np.allclose(found, expected, atol=1e-9)
+
+
+def test_with_whole_cells_level_zero_is_the_error_of_the_count() -> None:
+    from papm.predict.predictor import counts
+    from papm.structures import DensityOutput
+
+    density = torch.rand(1, 1, 8, 11, generator=torch.Generator().manual_seed(0))
+    roi = torch.zeros(61, 83, dtype=torch.bool)
+    roi[13:40, 21:70] = True
+    points = torch.tensor([[30.0, 20.0], [50.0, 30.0], [2.0, 2.0]])
+    found = game(density[0], points, size=(61, 83), stride=8, roi=roi, whole_cells=True)
+    assert found[0] == pytest.approx(abs(float(counts(DensityOutput(density, 8), roi=roi)) - 2), abs=1e-5)
+
+
+def test_the_torchmetrics_class_is_the_mean_over_images_and_processes() -> None:
+    from papm.metrics import GridErrors
+
+    rng = np.random.default_rng(1)
+    images = [(torch.from_numpy(rng.random((6, 8))), torch.from_numpy(rng.random((9, 2)) * 40)) for _ in range(5)]
+    expected = [game(d, p, size=(48, 64), stride=8) for d, p in images]
+    parts = [GridErrors(), GridErrors()]
+    for k, (d, p) in enumerate(images):
+        parts[k % 2].update(d, p, size=(48, 64), stride=8)
+    # what a gathering does with states that are summed
+    for name in ("total", "images"):
+        setattr(parts[0], name, getattr(parts[0], name) + getattr(parts[1], name))
+    parts[0]._update_count = 1
+    for level in range(4):
+        mean = np.mean([e[level] for e in expected])
+        assert float(parts[0].compute()[f"game{level}"]) == pytest.approx(mean)
+    points = GridErrors(levels=(0, 1))
+    points.update(None, torch.tensor([[1.0, 1.0]]), size=(8, 8), predicted=torch.tensor([[7.0, 7.0]]))
+    assert {k: float(v) for k, v in points.compute().items()} == {"game0": 0.0, "game1": 2.0}
+    with pytest.raises(ValueError, match="density map"):
+        points.update(None, torch.zeros(0, 2), size=(8, 8))

@@ -5,11 +5,14 @@ from __future__ import annotations
 import shlex
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from papm.errors import ConfigError, unknown
+
+if TYPE_CHECKING:
+    from papm.data.base import Dataset
 
 app = typer.Typer(
     help="Look at datasets, check them, and write them anew.",
@@ -38,15 +41,23 @@ def list_formats(json: Json = False) -> None:
     """
     from papm.cli import ui
     from papm.data import base
+    from papm.data.file_formats import FORMATS
 
     known = base.readers().values()
+    formats = [{"name": f.name, "summary": f.summary, "layout": f.layout} for f in FORMATS.values()]
     if json:
-        ui.print_json([{"name": r.name, "summary": r.summary, "layout": r.layout} for r in known])
+        listed = ({"name": r.name, "summary": r.summary, "layout": r.layout} for r in known)
+        ui.print_json([r | ({"formats": formats} if r["name"] == "folder" else {}) for r in listed])
         return
     for r in known:
         typer.echo(f"{r.name:16}{r.summary}")
         if r.layout:
             typer.echo(f"{'':16}{r.layout}")
+    typer.echo(
+        "\nWhat a folder of your own may hold (recognised, or format=NAME; papm data convert --to NAME writes it):"
+    )
+    for f in formats:
+        typer.echo(f"{f['name']:16}{f['summary']}\n{'':16}{f['layout']}")
     typer.echo("\nWrite NAME:FOLDER, e.g. papm data info folder:photos; a bare folder is recognised by its files.")
 
 
@@ -58,11 +69,14 @@ def info(data: Data, options: Options = None, json: Json = False) -> None:
     """
     from papm.cli import dataset_io as io
     from papm.cli import ui
+    from papm.data.annotators import agreement
     from papm.data.check import summary
 
-    found = summary(io.open_dataset(data, options))
+    opened = io.open_dataset(data, options)
+    found = summary(opened)
+    people = {s: a for s, d in opened.items() if (a := agreement(d)) is not None}
     if json:
-        ui.print_json(found)
+        ui.print_json({s: f | ({"agreement": people[s]} if s in people else {}) for s, f in found.items()})
         return
     rows: list[list[object]] = [
         [what, *(_shown(found[s], key) for s in found)]
@@ -82,6 +96,14 @@ def info(data: Data, options: Options = None, json: Json = False) -> None:
         )
     ]
     ui.table(["", *found], rows)
+    for s, a in people.items():
+        near, off = (_shown(a, k) for k in ("distance_median", "click_error"))
+        ui.say(
+            f"{s}: {_n(a['images'], 'image')} marked by {len(a['annotators'])} people: two clicks "
+            f"on one object are {near} px apart (median), which one person's error of {off} px along each axis explains; "
+            f"{100 * a['unpaired']:.1f} % of the points have no partner; counts differ by {a['count_difference']:.1f} "
+            f"({100 * a['count_difference_relative']:.1f} %)."
+        )
 
 
 def _shown(facts: Mapping[str, Any], key: str) -> str:
@@ -92,17 +114,34 @@ def _shown(facts: Mapping[str, Any], key: str) -> str:
 
 
 @app.command("stats")
-def stats(data: Data, options: Options = None, split: Split = None, json: Json = False) -> None:
-    """Draw how counts and distances between neighbours are spread, as bars of text.
+def stats(
+    data: Data,
+    options: Options = None,
+    split: Split = None,
+    html: Annotated[
+        Path | None, typer.Option(help="Write a page with charts and the images that deserve a look to this file.")
+    ] = None,
+    json: Json = False,
+) -> None:
+    """Draw how counts and distances between neighbours are spread, as bars of text or as a page.
 
-    Example: papm data stats photos/ --split train
+    Examples:
+
+    papm data stats photos/ --split train
+
+    papm data stats photos/ --html photos.html
     """
     from papm.cli import dataset_io as io
     from papm.cli import ui
     from papm.points import spacing
 
+    opened = io.open_dataset(data, options, split)
+    if html is not None:
+        _page(html, data, opened)
+        if not json:
+            return
     result: dict[str, dict[str, list[dict[str, float | int]]]] = {}
-    for name, dataset in io.open_dataset(data, options, split).items():
+    for name, dataset in opened.items():
         distances = [d for s in dataset if len(s.points_inside) > 1 for d in spacing(s.points_inside, 1).tolist()]
         result[name] = {
             "objects an image": _bins([s.count for s in dataset]),
@@ -118,6 +157,21 @@ def stats(data: Data, options: Options = None, split: Split = None, json: Json =
             for b in bins:
                 drawn = "█" * max(round(40 * int(b["n"]) / top), 1 if b["n"] else 0)
                 typer.echo(f"{b['from']:>10g} to {b['to']:<10g}{b['n']:>8}  {drawn}")
+
+
+def _page(path: Path, data: str, opened: Mapping[str, Dataset]) -> None:
+    """The page of a dataset; its images are looked at once for those that occur in two splits."""
+    from papm.cli import ui
+    from papm.data.look_alikes import look_alikes
+    from papm.report.dataset import write_dataset_page
+
+    if path.is_dir():
+        raise ConfigError(f"{path}: is a folder; --html is the file to write")
+    with ui.items("looking at images", sum(map(len, opened.values()))) as advance:
+        pairs = look_alikes(opened, on_item=advance) if len(opened) > 1 else []
+    with ui.err.status("drawing"):
+        write_dataset_page(path, data, opened, pairs)
+    ui.note(f"Page: {path}")
 
 
 def _bins(values: Sequence[float]) -> list[dict[str, float | int]]:
@@ -205,17 +259,36 @@ def check(
 
 @app.command("convert")
 def convert(
-    data: Data, out: Out, options: Options = None, link: Link = False, inside_only: Inside = False, json: Json = False
+    data: Data,
+    out: Out,
+    options: Options = None,
+    to: Annotated[
+        str, typer.Option(help="The format to write: folder (text), or one that papm data list names.")
+    ] = "folder",
+    box: Annotated[
+        float, typer.Option(help="Side in px of the box around a point, where a format has only boxes.")
+    ] = 16.0,
+    link: Link = False,
+    inside_only: Inside = False,
+    json: Json = False,
 ) -> None:
-    """Write any dataset as a folder of images with a text file of points beside each.
+    """Write any dataset as a folder of images with their points: as text beside each, or as an annotation tool reads them.
 
-    Example: papm data convert shanghaitech-a:data/ShanghaiTech --out heads
+    Examples:
+
+    papm data convert shanghaitech-a:data/ShanghaiTech --out heads
+
+    papm data convert photos/ --out for-cvat --to cvat
     """
     from papm.cli import dataset_io as io
+    from papm.data.writers.folder import file_format
 
+    file_format(to)  # a wrong name is told before anything is read
+    if not 0 < box < float("inf"):
+        raise ConfigError(f"--box is a number of pixels above 0, not {box:g}")
     io.check_out(out)
-    done = io.write(io.writable(io.open_dataset(data, options)), out, link=link, inside_only=inside_only)
-    _written(done, out, json)
+    found = io.writable(io.open_dataset(data, options))
+    _written(io.write(found, out, link=link, inside_only=inside_only, to=to, box=box), out, json)
 
 
 @app.command("split")

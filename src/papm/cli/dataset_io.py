@@ -19,8 +19,9 @@ from typing import Any
 
 from papm.cli import ui
 from papm.config import parse_overrides
-from papm.data import Dataset, base, parse_spec
-from papm.data.writers import write_folder
+from papm.data import Dataset, base, parse_spec, resize
+from papm.data.writers import write_splits
+from papm.data.writers.folder import BOX, file_format
 from papm.errors import ConfigError, DataError, PapmError, unknown
 from papm.files import write_json
 from papm.images import find_images
@@ -58,8 +59,10 @@ def reader_options(name: str, given: Sequence[str] | None) -> dict[str, Any]:
         return chosen
     known = {k: p for k, p in parameters.items() if p.kind is p.KEYWORD_ONLY}
     for key, value in chosen.items():
+        if key in resize.OPTIONS:
+            continue
         if key not in known:
-            raise unknown(f"option of {name}", key, known)
+            raise unknown(f"option of {name}", key, [*known, *resize.OPTIONS])
         if isinstance(known[key].default, float) and not isinstance(value, (int, float)):
             raise ConfigError(f"{key} is a number, not '{value}'")
     return chosen
@@ -125,32 +128,50 @@ def write(
     link: bool = False,
     inside_only: bool = False,
     made: Mapping[str, Any] | None = None,
+    to: str = "txt",
+    box: float = BOX,
 ) -> dict[str, dict[str, int]]:
-    """Write splits as sub-folders of `out`; gives the images, points and outside points of each.
+    """Write splits as sub-folders of `out` in the format `to`; gives the images, points and outside points of each.
 
-    `made`, how the points came about, is kept beside them as displaced.json.
+    `made`, how the points came about, is kept beside them as displaced.json. `box` is the side of the box around a point,
+    where the format knows only boxes.
     """
+    writer = file_format(to).writer
+    left_out = inside_only or writer.inside_only
     lost: set[str] = set()
     done: dict[str, dict[str, int]] = {}
     with _staged(out) as draft, ui.items("writing", sum(map(len, datasets.values()))) as advance:
 
         def passing(dataset: Dataset) -> Iterator[Sample]:
             for sample in dataset:
-                yield _plain(sample, lost)
+                plain = _plain(sample, lost)
+                if writer.boxes != "never":
+                    plain = replace(plain, boxes=sample.boxes)
+                if not writer.labels and plain.labels is not None:
+                    lost.add("labels")
+                    plain = replace(plain, labels=None)
+                if writer.inside_only and not inside_only and not bool(plain.inside.all()):
+                    lost.add("points outside their image")
+                    plain = plain.keep(plain.inside)
+                yield plain
                 advance()
 
+        splits = {split: passing(dataset) for split, dataset in datasets.items()}
+        images = write_splits(
+            splits, draft, "link" if link else True, overwrite=True, inside_only=inside_only, format=to, box=box
+        )
         for split, dataset in datasets.items():
-            folder = draft if split == "all" else draft / split
-            images = write_folder(passing(dataset), folder, "link" if link else True, inside_only=inside_only)
             inside, points = (sum(n) for n in zip(*((int(s.inside.sum()), s.count) for s in dataset)))
-            outside = 0 if inside_only else points - inside
-            done[split] = {"images": images, "points": inside + outside, "outside": outside}
-            if folder != draft and (folder / "classes.txt").exists():  # the reader looks for it at the top
-                (folder / "classes.txt").replace(draft / "classes.txt")
+            outside = 0 if left_out else points - inside
+            done[split] = {"images": images[split], "points": inside + outside, "outside": outside}
         if made is not None:
             write_json(draft / "displaced.json", made)
+    if writer.boxes != "never":
+        lost.discard("boxes")
     if lost:
-        ui.note(f"Folder data cannot hold {', '.join(sorted(lost))}: left out.")
+        ui.note(
+            f"Folder data{'' if to in ('txt', 'folder') else f' as {to}'} cannot hold {', '.join(sorted(lost))}: left out."
+        )
     if outside := sum(n["outside"] for n in done.values()):
         ui.note(f"{outside} points lie outside their image, an error in folder data; --inside-only leaves them out.")
     return done
@@ -169,11 +190,17 @@ def _plain(sample: Sample, lost: set[str]) -> Sample:
 
 
 def pool(datasets: Mapping[str, Dataset]) -> Dataset:
-    """One dataset of all splits; names that occur in several get the split's name in front."""
-    often = Counter(s.name.casefold() for d in datasets.values() for s in d)
+    """One dataset of all splits, each image once; names that different images share get the split's name in front.
+
+    Splits may overlap: the folds of UCF_CC_50 are parts of its `all`, the `trainval` of TRANCOS is two others together.
+    """
+    once: dict[object, tuple[str, Sample]] = {}
+    for split, dataset in datasets.items():
+        for sample in dataset:
+            path = sample.published.path
+            once.setdefault(sample.published.source if path is None else path.resolve(), (split, sample))
+    often = Counter(s.name.casefold() for _, s in once.values())
     samples = [
-        replace(s, name=f"{split}_{s.name}") if often[s.name.casefold()] > 1 else s
-        for split, d in datasets.items()
-        for s in d
+        replace(s, name=f"{split}_{s.name}") if often[s.name.casefold()] > 1 else s for split, s in once.values()
     ]
     return Dataset(samples, next(iter(datasets.values())).name, "all")

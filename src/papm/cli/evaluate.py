@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import math
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from papm.errors import ConfigError, unknown
+
+if TYPE_CHECKING:
+    from papm.engine.evaluate import Evaluation
+    from papm.metrics.counting import CountingScore
 
 PROTOCOLS = ("nwpu", "qnrf")
 
@@ -20,6 +25,10 @@ def evaluate(
     model: Annotated[Path | None, typer.Argument(help="A run folder or a checkpoint.", show_default=False)] = None,
     data: Annotated[
         str | None, typer.Argument(help="NAME:ROOT, a dataset name, or a folder.", show_default=False)
+    ] = None,
+    options: Annotated[
+        list[str] | None,
+        typer.Argument(help="Options of the dataset: key=value …, e.g. origin=0.5", show_default=False),
     ] = None,
     split: Annotated[str, typer.Option(help="Which split to count.")] = "test",
     device: Annotated[str, typer.Option(help="auto, cpu or cuda.")] = "auto",
@@ -37,6 +46,15 @@ def evaluate(
     ground_truth: Annotated[
         Path | None, typer.Option(help="Their truth ('id n x y sigma_s sigma_l level …' a line) instead of data.")
     ] = None,
+    grid: Annotated[
+        bool, typer.Option("--game", help="Also GAME(0) … GAME(3); always with regions of interest.")
+    ] = False,
+    submission: Annotated[
+        Path | None, typer.Option(help="Write the two files that the NWPU-Crowd server takes to this folder.")
+    ] = None,
+    tile: Annotated[
+        str, typer.Option(help="Cut large images into tiles: auto, none, or the side of a tile in pixels.")
+    ] = "auto",
     json: Annotated[bool, typer.Option("--json", help="Print the result as JSON.")] = False,
 ) -> None:
     """Count a split and compare with its annotations; with --localization compare where the objects are.
@@ -48,6 +66,8 @@ def evaluate(
     papm eval runs/first shanghaitech-a:data/ShanghaiTech --localization nwpu --radius 4,8
 
     papm eval --localization nwpu --predictions mine.txt --ground-truth val_gt_loc.txt
+
+    papm eval runs/first nwpu:data/NWPU-Crowd --split test-hidden --submission mine
     """
     if device not in ("auto", "cpu", "cuda"):
         raise ConfigError(f"device is auto, cpu or cuda, not '{device}'")
@@ -61,15 +81,17 @@ def evaluate(
         for option, value in given.items():
             if value is not None:
                 raise ConfigError(f"{option} goes with --localization {' or '.join(PROTOCOLS)}")
-        _count(*_both(model, data), split, device, out, json)
+        _count(*_both(model, data), split, device, out, json, _options(data, options), grid, submission, tile)
         return
+    if grid or submission is not None:
+        raise ConfigError("--game and --submission go with counts; leave out --localization")
     radii = _radii(radius)
     _check(localization, radii, matching)
     from papm.cli import localization as points
 
     if predictions is None and ground_truth is None:
         sized = localization == "nwpu" and not radii
-        found, about = points.from_model(*_both(model, data), split, device, sized)
+        found, about = points.from_model(*_both(model, data), split, device, sized, _options(data, options), tile)
     else:
         if predictions is None or ground_truth is None:
             raise ConfigError("--predictions and --ground-truth go together: give both files")
@@ -116,30 +138,99 @@ def _check(localization: str, radii: tuple[float, ...], matching: str | None) ->
         raise unknown("matching", matching, ("greedy", "maximum"))
 
 
-def _count(model: Path, data: str, split: str, device: str, out: Path | None, json: bool) -> None:
+def _options(data: str | None, given: list[str] | None) -> dict[str, Any]:
+    """key=value pairs as options of the dataset."""
+    if not given or data is None:
+        return {}
+    from papm.cli import dataset_io as io
+
+    return io.reader_options(io.parse(data)[0], given)
+
+
+def _count(
+    model: Path,
+    data: str,
+    split: str,
+    device: str,
+    out: Path | None,
+    json: bool,
+    options: dict[str, Any],
+    grid: bool,
+    submission: Path | None,
+    tile: str,
+) -> None:
     from papm.cli import ui
     from papm.cli.localization import open_split
+    from papm.cli.submission import write_submission
+    from papm.data import require_annotated
+    from papm.data.resize import OPTIONS, bounds
     from papm.engine import evaluate as engine
     from papm.engine.train import scores
     from papm.predict.predictor import Counter
 
-    counter = Counter.load(model, device)
-    dataset, split = open_split(data, split)
+    counter = Counter.load(model, device, tile)
+    if not set(options) & set(
+        OPTIONS
+    ):  # images as the model knows them, unless somebody wants to see what happens else
+        options = {**options, **bounds(counter.resize)}
+    dataset, split = open_split(data, split, options)
+    about: dict[str, Any] = {"data": data, "split": split, "model": str(model), "method": counter.spec.method}
+    if submission is not None:
+        about |= write_submission(counter, dataset, submission)
+        if not json:
+            ui.say(
+                f"For the server, {about['images']} images: {submission}/counting.txt, {submission}/localization.txt"
+            )
+        if dataset.hidden:
+            if json:
+                ui.print_json(about)
+            return
+    require_annotated(dataset)
+    grid = grid or any(s.roi_source is not None for s in dataset)
     with ui.items("counting", len(dataset)) as advance:
-        found = engine.evaluate(counter.network, dataset, on_item=advance)
-    result = {"data": data, "split": split, "model": str(model), "method": counter.spec.method, **scores(found)}
+        found = engine.evaluate(
+            counter.network,
+            dataset,
+            grid=grid,
+            tile=counter.tile,
+            classes=counter.spec.classes,
+            on_item=advance,
+            on_tile=advance.part,
+        )
+    levels = _levels(dataset.name, found)
     if out is not None:
         engine.write_evaluation(out, found)
     if json:
-        ui.print_json(result)
+        result = {**about, **scores(found), "levels": {k: s.to_dict() for k, s in levels.items()}}
+        ui.print_json({**result, "game": {str(k): v for k, v in found.game.items()}} if grid else result)
         return
-    rows = [("MAE", found.score.mae), ("RMSE", found.score.rmse), ("NAE", found.score.nae)]
+    figures = [("MAE", found.score.mae), ("RMSE", found.score.rmse), ("NAE", found.score.nae)]
     interval = found.intervals()
-    ui.table(
-        ["metric", "value", "95 % interval"],
-        [[n, v, "{:.2f} to {:.2f}".format(*interval[n.lower()])] for n, v in rows],
-        title=f"{data} {split}: {found.score.n} images",
-    )
+    rows: list[list[object]] = [[n, v, "{:.2f} to {:.2f}".format(*interval[n.lower()])] for n, v in figures]
+    rows += [[f"GAME({k})", v, ""] for k, v in found.game.items()]
+    ui.table(["metric", "value", "95 % interval"], rows, title=f"{data} {split}: {found.score.n} images")
     ui.say(f"Bias of the total count {100 * found.score.bias:+.1f} %")
     if found.score_in_image.mae != found.score.mae:
         ui.say(f"Against points inside their image only: MAE {found.score_in_image.mae:.2f}")
+    if found.classes:
+        ui.table(
+            ["class", "objects", "MAE", "RMSE", "bias %"],
+            [
+                [k, int(sum(n)), s.mae, s.rmse, 100 * s.bias if math.isfinite(s.bias) else "–"]
+                for (k, s), n in zip(found.class_scores.items(), zip(*found.truth_by_class))
+            ],
+            title="By class",
+        )
+    if len(levels) > 1:
+        ui.table(
+            ["objects", "images", "MAE", "RMSE", "bias %"],
+            [[k, s.n, s.mae, s.rmse, 100 * s.bias if math.isfinite(s.bias) else "–"] for k, s in levels.items()],
+            title="By the number of objects in an image",
+        )
+
+
+def _levels(dataset: str, found: Evaluation) -> dict[str, CountingScore]:
+    """Errors apart for few and for many objects: the levels of the benchmark where it has some."""
+    from papm.metrics.counting import JHU_LEVELS, NWPU_LEVELS, by_level
+
+    return by_level(found.predicted, found.truth, NWPU_LEVELS if dataset == "nwpu" else JHU_LEVELS)

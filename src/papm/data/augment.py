@@ -16,6 +16,7 @@ import torch
 from torch import Tensor
 
 from papm.data.cache import ImageStore
+from papm.data.disk_cache import DiskStore
 from papm.imagenet import MEAN, STD
 from papm.structures import Batch, PointBatch
 
@@ -33,13 +34,24 @@ class Augment:
     scale_max: float = 1.0
     margin: int = 0
     halo: float = 0.0  # points this far outside the crop travel along, for targets that reach across its border
+    labelled: bool = False  # the class of each point travels along
+
+    @property
+    def columns(self) -> int:
+        """Numbers of a point: x, y, extent and, where wanted, its class."""
+        return 4 if self.labelled else 3
+
+    @property
+    def resizes(self) -> bool:
+        """Whether a crop may be of another scale than its image."""
+        return self.scale_min != 1 or self.scale_max != 1
 
 
 @dataclass(frozen=True)
 class Plan:
-    """A batch before its pixels: `rows` [B, 6 + 3·N] and how many points each crop has inside and in all."""
+    """A batch before its pixels: `rows` [B, 6 + columns·N] and how many points each crop has inside and in all."""
 
-    rows: Tensor  # image, x, y, scale, flip, grey, then N × (x, y, extent); points of the crop first, then its halo
+    rows: Tensor  # image, x, y, scale, flip, grey, then N × (x, y, extent[, class]); points of the crop first, then its halo
     counts: Tensor  # [B, 2] float: points inside the crop, points in all
 
     def to(self, device: torch.device) -> Plan:
@@ -83,7 +95,8 @@ def plan(
     rank: int = 0,
     world: int = 1,
 ) -> Plan:
-    """Decide the crops of a step. `points` are [n, 3] arrays (x, y, extent) inside their images, `sizes` their (H, W).
+    """Decide the crops of a step. `points` are arrays [n, 3] (x, y, extent), or [n, 4] with the class if the crops are to be
+    labelled, inside their images; `sizes` are their (H, W).
 
     An image smaller than the crop is placed at random inside it; a margin lets a crop begin outside its image, so that
     the image's border falls into the part that the loss sees as often as the rest.
@@ -110,7 +123,7 @@ def plan(
         outer.append(far)
     counts = np.array([[len(p), len(p) + len(q)] for p, q in zip(inner, outer)], dtype=np.float32)
     length = bucket(int(counts[:, 1].max(initial=0)))
-    rows = np.zeros((batch, HEAD + 3 * length), dtype=np.float32)
+    rows = np.zeros((batch, HEAD + augment.columns * length), dtype=np.float32)
     rows[:, :HEAD] = heads
     for b, (p, q) in enumerate(zip(inner, outer)):
         both = np.concatenate([p, q]).reshape(-1)
@@ -137,8 +150,9 @@ def _corner(u: float, length: int, crop: int, margin: int) -> int:
 def _crop_points(
     points: np.ndarray, x: int, y: int, scale: float, width: int, height: int, flip: bool, augment: Augment
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Points of the loss's part of a crop, and those around it within the halo, as [n, 3] (x, y, extent)."""
-    p = points * np.float32(scale)
+    """Points of the loss's part of a crop, and those around it within the halo, as [n, columns] (x, y, extent, class)."""
+    p = points[:, : augment.columns].copy()
+    p[:, :3] *= np.float32(scale)
     p[:, 0] -= x
     p[:, 1] -= y
     if flip:
@@ -159,18 +173,25 @@ Crops = tuple[Tensor, Tensor, Tensor, Tensor]
 
 
 def render(
-    store: ImageStore, plan: Plan, augment: Augment, cut: Callable[[ImageStore, Tensor, Augment], Crops] | None = None
+    store: ImageStore | DiskStore,
+    plan: Plan,
+    augment: Augment,
+    cut: Callable[[ImageStore, Tensor, Augment], Crops] | None = None,
 ) -> tuple[Batch, PointBatch]:
     """The pixels and points of a plan, on the device of the store; and the points with their halo.
 
     `cut` may be a compiled form of `cut_crops`.
     """
-    images, mask, offsets, sizes = (cut or cut_crops)(store, plan.rows[:, :HEAD], augment)
-    n = (plan.rows.shape[1] - HEAD) // 3
-    p = plan.rows[:, HEAD:].reshape(len(plan.rows), n, 3)
+    heads = plan.rows[:, :HEAD]
+    if isinstance(store, DiskStore):
+        store, heads = store.windows(heads, augment.crop, augment.scale_min, augment.resizes)
+    images, mask, offsets, sizes = (cut or cut_crops)(store, heads, augment)
+    n = (plan.rows.shape[1] - HEAD) // augment.columns
+    p = plan.rows[:, HEAD:].reshape(len(plan.rows), n, augment.columns)
     place = torch.arange(n, device=p.device)
-    halo = PointBatch(p[..., :2], place < plan.counts[:, 1:], p[..., 2])
-    inside = PointBatch(p[..., :2], place < plan.counts[:, :1], p[..., 2])
+    labels = p[..., 3].long() if augment.labelled else None
+    halo = PointBatch(p[..., :2], place < plan.counts[:, 1:], p[..., 2], labels)
+    inside = PointBatch(p[..., :2], place < plan.counts[:, :1], p[..., 2], labels)
     return Batch(images, inside, mask, offsets, sizes), halo
 
 
@@ -186,10 +207,10 @@ def cut_crops(store: ImageStore, heads: Tensor, augment: Augment) -> Crops:
     c = augment.crop
     k = torch.arange(c, device=heads.device, dtype=torch.float32)
     column = torch.where(flip[:, None] > 0, c - 1 - k, k)  # [B, C] source column of the crop
-    resized = augment.scale_min != 1 or augment.scale_max != 1
-    col, col_weight = _taps(column + x[:, None], scale, size[:, 1], augment.scale_min, resized)
-    row, row_weight = _taps(k + y[:, None], scale, size[:, 0], augment.scale_min, resized)
-    base = store.starts[index][:, None, None] + row * size[:, 1, None, None]  # [B, C, T]
+    pitch = size[:, 1] if store.pitch is None else store.pitch[index]
+    col, col_weight = _taps(column + x[:, None], scale, size[:, 1], augment.scale_min, augment.resizes)
+    row, row_weight = _taps(k + y[:, None], scale, size[:, 0], augment.scale_min, augment.resizes)
+    base = store.starts[index][:, None, None] + row * pitch[:, None, None]  # [B, C, T]
     pixels = _gather(store.pixels, base, row_weight, col, col_weight)  # [B, C, C, 3] in 0..255
 
     # Channel by channel with plain numbers: a constant tensor would be copied to the device at every step.
@@ -212,7 +233,7 @@ def cut_crops(store: ImageStore, heads: Tensor, augment: Augment) -> Crops:
             for place, side in ((column + x[:, None], size[:, 1]), (k + y[:, None], size[:, 0]))
         )
         start = store.starts[index][:, None, None]
-        mask = mask & store.roi[start + i[:, :, None] * size[:, 1, None, None] + j[:, None, :]]
+        mask = mask & store.roi[start + i[:, :, None] * pitch[:, None, None] + j[:, None, :]]
     corner_x = torch.where(flip > 0, scaled[:, 1] - c - x, x)  # of the flipped image
     # Channels-last in memory, as it was gathered.
     return pixels.permute(0, 3, 1, 2), mask, torch.stack([corner_x, y], 1), scaled

@@ -18,6 +18,7 @@ from typing import Any, Literal, overload
 import torch
 from torch import Tensor
 
+from papm.data import resize
 from papm.errors import DataError, unknown
 from papm.structures import Sample
 
@@ -34,6 +35,7 @@ class Annotation:
     extents: Tensor | None = None
     lines: Sequence[int] | None = None  # 1-based line of each point in its file, for messages
     meta: Mapping[str, Any] = field(default_factory=dict)
+    annotations: Mapping[str, Tensor] = field(default_factory=dict)  # points of each person, where several clicked
 
 
 @dataclass(frozen=True)
@@ -155,15 +157,25 @@ def build_sample(entry: Entry) -> Sample:
         extents=a.extents,
         roi_source=entry.roi,
         meta=dict(a.meta),
+        annotations=a.annotations,
     )
 
 
 def open(name: str, root: str | Path | None = None, **options: Any) -> dict[str, Dataset]:
     """Open a dataset: `open("shanghaitech-a", root)` -> {"train": Dataset, "test": Dataset}.
 
-    Annotations are parsed and image headers read here; pixels only when asked for.
+    Annotations are parsed and image headers read here; pixels only when asked for. Besides the options of the format, those
+    of `papm.data.resize` show the images at another size.
     """
-    r = reader(name)
+    rule, options = resize.take(name, options)
+    found = _open(reader(name), root, options)
+    if not rule:
+        return found
+    return {s: Dataset([rule.apply(x) for x in d], d.name, d.split, d.root) for s, d in found.items()}
+
+
+def _open(r: Reader, root: str | Path | None, options: Mapping[str, Any]) -> dict[str, Dataset]:
+    name = r.name
     if r.make is not None:
         return dict(r.make(root, **options))
     assert r.entries is not None
@@ -203,7 +215,7 @@ def check_options(r: Reader, options: Mapping[str, Any]) -> None:
     known = [p.name for p in list(inspect.signature(r.entries).parameters.values())[1:]]
     for key in options:
         if key not in known:
-            raise unknown(f"option of dataset '{r.name}'", key, known)
+            raise unknown(f"option of dataset '{r.name}'", key, [*known, *resize.OPTIONS])
 
 
 def parse_spec(spec: str) -> tuple[str, Path | None]:

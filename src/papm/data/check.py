@@ -17,9 +17,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from papm.data.base import Annotation, Dataset, Entry, Reader, reader, unexpected
+from papm.data.base import Annotation, Dataset, Entry, Expected, Reader, reader, unexpected
 from papm.data.readers.faults import AnnotationError
 from papm.data.readers.formats import looks_like_txt
+from papm.data.resize import take
 from papm.errors import DataError, PapmError
 from papm.images import find_images, image_size, read_image
 
@@ -58,6 +59,7 @@ def check(
     `decode=False` reads image headers only; `on_item(done, total)` is called after each image.
     """
     r = reader(name)
+    options = take(name, options)[1]  # files are checked at the size they have
     if r.entries is None:
         return []  # made on the spot, not read from files
     findings: list[Finding] = []
@@ -71,7 +73,7 @@ def check(
         splits = e.entries or {}
     except DataError as e:
         return [_error(folder, e)]
-    total = sum(len(es) for es in splits.values())
+    total = len({(e.image, e.annotation) for es in splits.values() for e in es})
     if total == 0 and not findings:
         findings.append(Finding("error", folder, None, "no images in this dataset"))
     done = 0
@@ -88,18 +90,29 @@ def check(
                 known[key] = _look(entry, r, decode, findings)
                 if decode:
                     _same_file(entry.image, split, contents, findings)
+                done += 1
+                if on_item is not None:
+                    on_item(done, total)
             seen.append(known[key])
-            done += 1
-            if on_item is not None:
-                on_item(done, total)
         _whole_split(split, folder, seen, r, findings)
     if not options:
         counted = {s: [(x.entry.image, x.points or 0) for x in seen] for s, seen in by_split.items()}
         findings += [Finding("warning", folder, None, d) for d in unexpected(r.expected, counted)]
+        findings += [Finding("info", folder, None, a) for a in _as_published(r.expected, counted)]
     if r.strays == "always" or (r.strays == "plain" and not options):
         findings += _strays([e for es in splits.values() for e in es], own_data=r.outside_is_error)
     rank = {"error": 0, "warning": 1, "info": 2}
     return sorted(findings, key=lambda f: rank[f.severity])
+
+
+def _as_published(expected: Expected, found: Mapping[str, Sequence[tuple[object, int]]]) -> list[str]:
+    """The splits whose numbers are the published ones, in words."""
+    out = []
+    for split, (images, points) in expected.items():
+        if split in found and not unexpected({split: (images, points)}, found):
+            more = "" if points is None else f" and {points:,} points"
+            out.append(f"the split '{split}' has {images:,} image{'' if images == 1 else 's'}{more}, as published")
+    return out
 
 
 @dataclass(frozen=True)
@@ -279,6 +292,8 @@ def _whole_split(split: str, root: Path, seen: Sequence[_Seen], r: Reader, findi
 def _same_file(image: Path, split: str, contents: dict[bytes, tuple[str, Path]], findings: list[Finding]) -> None:
     """Warn about identical image files: between splits they leak test images into training."""
     try:
+        if not image.is_file():  # a pipe would be waited for
+            return
         with image.open("rb") as f:
             digest = hashlib.file_digest(f, "sha256").digest()
     except OSError:
@@ -297,18 +312,18 @@ def _strays(entries: Sequence[Entry], own_data: bool) -> list[Finding]:
     out: list[Finding] = []
     # Files named after their image; a table for all images has no siblings that could be orphans.
     own = {e.annotation for e in entries if e.annotation is not None and e.image.stem in e.annotation.stem}
+    images = {e.image for e in entries}
     for folder in sorted({(a.parent, a.suffix) for a in own}):
         for p in sorted(_listed(folder[0])):
-            if p in own or p.suffix != folder[1] or p.name.startswith(".") or p.name == "classes.txt":
+            if p in own or p in images or p.suffix != folder[1] or p.name.startswith(".") or p.name == "classes.txt":
                 continue
             if p.suffix != ".txt" or not own_data or (looks_like_txt(p) and not _is_blank(p)):
                 out.append(Finding("error", p, None, "an annotation whose image is missing"))
             else:
                 out.append(Finding("info", p, None, "not an annotation; left aside"))
-    images = {e.image for e in entries}
     for parent in sorted({i.parent for i in images}):
         if parent.is_dir():
-            rest = [p for p in find_images(parent) if p not in images]
+            rest = [p for p in find_images(parent) if p not in images and p not in own]
             out += [Finding("info", p, None, "this image is not part of the dataset") for p in rest]
     return out
 

@@ -2,6 +2,7 @@
 
     predictions     id n x y x y …
     ground truth    id n x y σ_s σ_l level x y σ_s σ_l level …
+    counts          id count                                        (of the counting task)
 
 `id` is the number of the image, n the number of points on the line, coordinates are pixels of the original image, level is
 0 to 5. The benchmark writes whole numbers; fractions are read too. Parsing is strict: a line whose numbers do not add up,
@@ -26,6 +27,7 @@ from papm.files import write_text
 
 Array = NDArray[np.float64]
 MAX_LEVEL = 5
+MAX_COUNT = 1e9
 _NUMBERS = re.compile(r"[0-9eE+.\- \t]*")  # what a line of numbers is written with; the rest is told by `coordinate`
 _COUNT = re.compile(r"[0-9]{1,9}")
 
@@ -89,6 +91,16 @@ def write_ground_truth(path: str | Path, objects: Mapping[int, Objects], *, whol
     _write(path, tables, whole)
 
 
+def write_counts(path: str | Path, counts: Mapping[int, float]) -> None:
+    """Write the count of each image, in order of image; not rounded to whole numbers, as the server takes them."""
+    lines = []
+    for image, count in sorted(counts.items()):
+        if not 0 <= count < MAX_COUNT:  # NaN too
+            raise DataError(f"image {image} has the count {count}, which is no number of objects")
+        lines.append(f"{_number(image)} {count:.4f}\n")
+    write_text(Path(path), "".join(lines))
+
+
 def image_id(name: str) -> int:
     """The number of an image from its name: `images/3110.jpg` is 3110."""
     stem = Path(name).stem
@@ -149,11 +161,15 @@ def _table(values: ArrayLike | Tensor, width: int, image: int) -> Array:
 def _write(path: str | Path, tables: Mapping[int, Array], whole: bool) -> None:
     lines = []
     for image, table in sorted(tables.items()):
-        if not 0 <= image < 10**9:
-            raise DataError(f"{image} cannot be the number of an image; use 0 to 999999999")
         cells = [str(round(v)) if whole else _shortest(v) for v in table.flatten().tolist()]
-        lines.append(" ".join([str(image), str(len(table)), *cells]) + "\n")
+        lines.append(" ".join([_number(image), str(len(table)), *cells]) + "\n")
     write_text(Path(path), "".join(lines))
+
+
+def _number(image: int) -> str:
+    if not 0 <= image < 10**9:
+        raise DataError(f"{image} cannot be the number of an image; use 0 to 999999999")
+    return str(image)
 
 
 def _shortest(value: float) -> str:

@@ -19,6 +19,13 @@ class Splits:
     monitor: Dataset | None
     test: Dataset | None
 
+    @property
+    def sizes(self) -> dict[str, int]:
+        """Number of images trained on, held out to choose the weights by, and tested on, where there are such."""
+        held = None if self.monitor is self.test else self.monitor
+        parts = {"train": self.train, "val": held, "test": self.test}
+        return {name: len(part) for name, part in parts.items() if part is not None}
+
 
 def hold_out(dataset: Dataset, fraction: float, seed: int) -> tuple[Dataset, Dataset]:
     """A seeded split: (the rest, the held-out share), each with at least one image."""

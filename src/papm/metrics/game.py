@@ -36,18 +36,19 @@ def game(
     levels: Sequence[int] = LEVELS,
     roi: ArrayLike | Tensor | None = None,
     smooth: float = 0.0,
+    whole_cells: bool = False,
 ) -> dict[int, float]:
     """GAME at each level of one image: `density` [h, w] or [C, h, w] (classes summed) against `points` [n, 2].
 
     `size` is (H, W) of the image, `roi` bool [H, W]. Points outside the image or the region belong to no leaf and do
     not count. `smooth` > 0 spreads each true point with a Gaussian of that many pixels before masking, as the dataset's
-    authors do (`TRANCOS_SIGMA`); 0 compares with the raw points.
+    authors do (`TRANCOS_SIGMA`); 0 compares with the raw points. `whole_cells`: see `leaf_counts`.
 
     >>> game([[0.0, 1.0]], [[2.0, 3.0]], size=(8, 16), stride=8, levels=(0, 1))
     {0: 0.0, 1: 2.0}
     """
     deepest = _deepest(levels)
-    predicted = leaf_counts(density, size=size, stride=stride, level=deepest, roi=roi)
+    predicted = leaf_counts(density, size=size, stride=stride, level=deepest, roi=roi, whole_cells=whole_cells)
     return _game(predicted, _truth(points, size, deepest, roi, smooth), levels)
 
 
@@ -90,12 +91,16 @@ def leaf_counts(
     stride: int,
     level: int,
     roi: ArrayLike | Tensor | None = None,
+    whole_cells: bool = False,
 ) -> Array:
     """Mass of a density map in each leaf, [2^level, 2^level]: the exact integral of the piecewise constant map.
 
     The borders of cells and of leaves together make a grid (at most (h + 2^level) × (w + 2^level) patches) on which
     everything is constant but the mask, of which only the area in a patch matters; a summed-area table over the patches
     then gives every leaf.
+
+    A cell that the border of the region cuts counts by the share of it that lies inside; with `whole_cells` its whole mass
+    lies inside, as training and counting take it, so that GAME(0) is the error of the count.
 
     >>> leaf_counts([[1.0, 3.0]], size=(4, 12), stride=8, level=1)
     array([[0.375, 1.625],
@@ -117,6 +122,10 @@ def leaf_counts(
         area = np.add.reduceat(np.add.reduceat(mask, rows[:-1], axis=0), columns[:-1], axis=1)
     # a cell at the border shows only part of its square, and its whole mass lies there
     visible = np.outer(_visible(h, stride), _visible(w, stride))
+    if roi is not None and whole_cells:
+        visible = np.zeros_like(values)
+        np.add.at(visible, (row_cell[:, None], column_cell[None, :]), area)
+        visible[visible == 0] = 1.0  # no part inside: its patches have no area either
     mass = (values / visible)[row_cell[:, None], column_cell[None, :]] * area
     return _integrate(mass, row_cuts, column_cuts)
 

@@ -17,6 +17,7 @@ from pathlib import Path
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 from PIL import Image
+from torch import Tensor
 
 from papm.errors import DataError
 from papm.files import write_text
@@ -71,17 +72,20 @@ def embed(pictures: Iterable[tuple[str, Path]]) -> list[Picture]:
     made = []
     for caption, path in pictures:
         try:
-            pixels = read_image(path)
+            made.append(picture(caption, read_image(path)))
         except DataError as error:
             log.warning("left out of the report: %s", error)
-            continue
-        picture = Image.fromarray(pixels.permute(1, 2, 0).numpy())
-        picture.thumbnail((WIDEST, 2 * WIDEST), Image.Resampling.LANCZOS)
-        buffer = io.BytesIO()
-        picture.save(buffer, "JPEG", quality=QUALITY, optimize=True)
-        source = "data:image/jpeg;base64," + base64.b64encode(buffer.getvalue()).decode("ascii")
-        made.append(Picture(caption, source, picture.width, picture.height))
     return made
+
+
+def picture(caption: str, pixels: Tensor) -> Picture:
+    """An image, uint8 [3, H, W], as JPEG inside the page."""
+    image = Image.fromarray(pixels.permute(1, 2, 0).contiguous().numpy())
+    image.thumbnail((WIDEST, 2 * WIDEST), Image.Resampling.LANCZOS)
+    buffer = io.BytesIO()
+    image.save(buffer, "JPEG", quality=QUALITY, optimize=True)
+    source = "data:image/jpeg;base64," + base64.b64encode(buffer.getvalue()).decode("ascii")
+    return Picture(caption, source, image.width, image.height)
 
 
 def figure(value: float | None, sign: bool = False) -> str:

@@ -126,6 +126,7 @@ def other_figures(run: Run) -> list[tuple[str, str]]:
     if r is None:
         return []
     rows = [
+        ("images", _sizes(r.get("sizes"))),
         ("MAE of the last weights", page.figure(number(r, "mae_last"))),
         ("lowest MAE on the test images during training", page.figure(number(r, "mae_best_on_test"))),
         ("MAE when only points inside the image count", page.figure(number(r, "mae_in_image"))),
@@ -133,6 +134,17 @@ def other_figures(run: Run) -> list[tuple[str, str]]:
         ("on", str(r.get("hardware") or "–")),
     ]
     return [(name, value) for name, value in rows if value != "–"]
+
+
+def _sizes(sizes: object) -> str:
+    """How many images the run had.
+
+    >>> _sizes({"train": 270, "val": 30, "test": 182})
+    '270 trained on, 30 held out for validation, 182 tested on'
+    """
+    words = {"train": "trained on", "val": "held out for validation", "test": "tested on"}
+    known = sizes if isinstance(sizes, Mapping) else {}
+    return ", ".join(f"{_count(known[k])} {word}" for k, word in words.items() if k in known) or "–"
 
 
 def learning_charts(run: Run) -> list[tuple[str, str, Any]]:

@@ -1,0 +1,39 @@
+"""What `papm eval --submission` writes: the two files that the server of NWPU-Crowd takes."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from papm.errors import ConfigError
+
+if TYPE_CHECKING:
+    from papm.data.base import Dataset
+    from papm.predict.predictor import Counter
+
+COUNTS, POINTS = "counting.txt", "localization.txt"
+
+
+def write_submission(counter: Counter, dataset: Dataset, folder: Path) -> dict[str, Any]:
+    """Count every image and write `id count` and `id n x y …` lines, in pixels of the original images."""
+    from papm.cli import ui
+    from papm.data.nwpu_files import image_id, write_counts, write_predictions
+
+    if folder.exists() and not folder.is_dir():
+        raise ConfigError(f"{folder}: is a file; --submission is a folder")
+    samples = {image_id(s.name): s.published for s in dataset}
+    counts: dict[int, float] = {}
+    points: dict[int, Any] = {}
+    with ui.items("counting", len(samples)) as advance:
+        for number, sample in samples.items():
+            found = counter.predict(sample.image)
+            counts[number] = found.count
+            points[number] = [] if found.points is None else found.points
+            advance()
+    write_counts(folder / COUNTS, counts)
+    write_predictions(folder / POINTS, points)
+    return {
+        "images": len(samples),
+        "count": round(sum(counts.values()), 2),
+        "submission": {"counting": str(folder / COUNTS), "localization": str(folder / POINTS)},
+    }

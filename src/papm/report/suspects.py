@@ -1,0 +1,175 @@
+"""Images of a dataset that deserve a look, drawn with what is odd about them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from papm.data.base import Dataset
+from papm.data.look_alikes import Pair
+from papm.errors import DataError
+from papm.points import spacing
+from papm.predict.overlay import overlay, panel
+from papm.report import page
+from papm.report.page import Picture
+from papm.structures import Sample
+
+LONGEST = 760  # px of a picture's longer side; two stand side by side
+SHOWN = 4  # pictures of a kind
+MARGIN = 0.12  # of the image, around it, where points outside it are drawn
+TIGHT = 4.0  # px; dots whose median neighbour is nearer can hardly be told apart
+
+Item = tuple[str, Sample]  # (split, sample)
+
+
+@dataclass(frozen=True)
+class Part:
+    """One kind of oddity."""
+
+    title: str
+    remark: str
+    pictures: list[Picture]
+
+
+def suspects(splits: Mapping[str, Dataset], pairs: Sequence[Pair] = ()) -> list[Part]:
+    """Everything that stands out; kinds without an image are left out."""
+    items = unique(splits)
+    crowded = sorted(items, key=lambda i: -i[1].count)
+    outside = _most(items, lambda s: int((~s.inside).sum()))
+    twice = _most(items, lambda s: int(repeated(s.points).sum()))
+    empty = [i for i in items if not i[1].count and not i[1].meta.get("hidden")]
+    tight = [i for i in items if 0 < tightness(i[1]) < TIGHT]
+    parts = [
+        _part(
+            "Most crowded",
+            "The images with the most points.",
+            [i for i in crowded[:SHOWN] if i[1].count],
+            lambda s: f"{s.count:,} points",
+            plain,
+        ),
+        _part(
+            "Points outside their image",
+            f"{_n(len(outside), 'image')}. The grey border is no part of the image; points beyond it are drawn on its edge.",
+            outside[:SHOWN],
+            lambda s: f"{int((~s.inside).sum())} of {s.count:,} points outside",
+            beyond,
+        ),
+        _part(
+            "Points repeated exactly",
+            f"{_n(len(twice), 'image')} with two or more points at one place: a double click, or an object marked twice.",
+            twice[:SHOWN],
+            lambda s: f"{_n(int(repeated(s.points).sum()), 'point')} repeated",
+            doubled,
+        ),
+        _part(
+            "Hardly apart",
+            f"{_n(len(tight), 'image')} in which half the points have a neighbour within {TIGHT:g} px: too small to be told "
+            "apart by a network that sees them at this size, or points in other units.",
+            sorted(tight, key=lambda i: tightness(i[1]))[:SHOWN],
+            lambda s: f"median neighbour at {tightness(s):.1f} px, {s.count:,} points",
+            plain,
+        ),
+        _part(
+            "Without points",
+            f"{_n(len(empty), 'image')}. Are there really no objects?",
+            empty[:SHOWN],
+            lambda s: "no points",
+            plain,
+        ),
+    ]
+    if pairs:
+        parts.append(_alike(pairs))
+    return [p for p in parts if p.pictures]
+
+
+def unique(splits: Mapping[str, Dataset]) -> list[Item]:
+    """Every image once, with the first split it is in: splits may overlap."""
+    once: dict[object, Item] = {}
+    for split, dataset in splits.items():
+        for sample in dataset:
+            once.setdefault(sample.published.source, (split, sample))
+    return list(once.values())
+
+
+def repeated(points: Tensor) -> Tensor:
+    """bool [n]: points that another point before them has the place of."""
+    if not len(points):
+        return torch.zeros(0, dtype=torch.bool)
+    _, first = np.unique(points.numpy(), axis=0, return_index=True)
+    mask = torch.ones(len(points), dtype=torch.bool)
+    mask[torch.from_numpy(first)] = False
+    return mask
+
+
+def tightness(sample: Sample) -> float:
+    """Median distance to the nearest neighbour, 0 where that says nothing."""
+    points = torch.unique(sample.points_inside, dim=0)
+    return float(spacing(points, 1).median()) if len(points) > 9 else 0.0
+
+
+def plain(sample: Sample, image: Tensor) -> Tensor:
+    """The image with its points."""
+    return overlay(image, points=sample.points_inside, max_side=LONGEST, label=False)
+
+
+def doubled(sample: Sample, image: Tensor) -> Tensor:
+    """The image with its points, a ring around the repeated ones."""
+    again = sample.points[repeated(sample.points) & sample.inside]
+    return overlay(image, points=sample.points_inside, truth=again, max_side=LONGEST, label=False)
+
+
+def beyond(sample: Sample, image: Tensor) -> Tensor:
+    """The image on a grey ground, a ring around the points outside it."""
+    h, w = sample.size
+    edge = round(MARGIN * max(h, w))
+    ground = F.pad(image, (edge, edge, edge, edge), value=110)
+    limit = sample.points.new_tensor([w, h]) + (2 * edge - 6)
+    moved = (sample.points + edge).clamp(min=6).minimum(limit)
+    return overlay(ground, points=moved, truth=moved[~sample.inside], max_side=LONGEST, label=False)
+
+
+def _most(items: Sequence[Item], measure: Callable[[Sample], int]) -> list[Item]:
+    found = [(n, i) for i in items if (n := measure(i[1]))]
+    return [i for _, i in sorted(found, key=lambda f: -f[0])]
+
+
+def _part(
+    title: str,
+    remark: str,
+    items: Sequence[Item],
+    words: Callable[[Sample], str],
+    draw: Callable[[Sample, Tensor], Tensor],
+) -> Part:
+    pictures = []
+    for split, sample in items:
+        try:
+            drawn = draw(sample, sample.image)
+        except DataError:  # a damaged image is for `papm data check`
+            continue
+        pictures.append(page.picture(f"{sample.name} ({split}): {words(sample)}", drawn))
+    return Part(title, remark, pictures)
+
+
+def _alike(pairs: Sequence[Pair]) -> Part:
+    pictures = []
+    for p in pairs[:SHOWN]:
+        (one, a), (two, b) = p.first, p.second
+        try:
+            drawn = panel(
+                [overlay(s.image, max_side=LONGEST) for s in (a, b)], [f"{one}: {a.name}", f"{two}: {b.name}"]
+            )
+        except DataError:
+            continue
+        pictures.append(page.picture(f"{a.name} ({one}) and {b.name} ({two}): likeness {p.likeness:.3f}", drawn))
+    shown = "" if len(pairs) <= SHOWN else f"; the {SHOWN} most alike are shown"
+    remark = f"{_n(len(pairs), 'pair')} of images in different splits that look the same{shown}."
+    return Part("Alike across splits", f"{remark} A test on what was trained on flatters.", pictures)
+
+
+def _n(count: int, noun: str) -> str:
+    return f"{count:,} {noun}{'' if count == 1 else 's'}"
