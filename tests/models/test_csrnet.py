@@ -84,5 +84,5 @@ def test_relu_starts_alive_and_none_may_be_negative() -> None:
 
 
 def test_unknown_activation() -> None:
-    with pytest.raises(ConfigError, match="activation must be one of relu, abs, none, not 'gelu'"):
+    with pytest.raises(ConfigError, match="activation must be one of relu, abs, relu-live, none, not 'gelu'"):
         models.create("csrnet", activation="gelu")

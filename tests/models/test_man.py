@@ -9,6 +9,7 @@ from torch.nn import functional as F
 
 from papm import models
 from papm.errors import ConfigError, DataError
+from papm.models.attention import disagreement
 from papm.models.man import MAN
 from papm.structures import PointBatch
 
@@ -70,14 +71,33 @@ def test_region_loss_while_training_only(network: MAN) -> None:
     trained = copy.deepcopy(network).train()
     output = trained(images)
     terms = trained.auxiliary_losses(output, POINTS)
-    assert output.aux["region"].shape == (2,)
-    torch.testing.assert_close(terms["region"], output.aux["region"].mean())
+    assert all(output.aux[f"region{k}"].shape == (2, 4, 512) for k in range(4))
+    whole = sum(disagreement(output.aux[f"region{k}"]).mean() for k in range(4))
+    torch.testing.assert_close(terms["region"], whole)
     assert 0 < terms["region"].item() < 2 * 4 * 4  # four tokens, four layers, 1 − cos ≤ 2
     terms["region"].backward()
     for key, parameter in trained.named_parameters():
         if key.startswith("features.") or ("project" in key and "bias" not in key):
             assert parameter.grad is not None and bool(parameter.grad.isfinite().all()), key
             assert bool(parameter.grad.any()), key
+
+
+def test_region_loss_looks_only_at_what_counts(network: MAN) -> None:
+    """Padding beside a small image, a margin, what lies outside a region of interest."""
+    trained = copy.deepcopy(network).train()
+    output = trained(torch.randn(2, 3, 64, 80))  # 2 × 3 tokens
+    mask = torch.zeros(2, 64, 80, dtype=torch.bool)
+    mask[0, :32, :33] = True  # its first two tokens; nothing of the second image
+    term = trained.auxiliary_losses(output, POINTS, mask)["region"]
+    alone = sum(disagreement(output.aux[f"region{k}"][:1, :2]).sum() for k in range(4))
+    torch.testing.assert_close(term, alone / 2)  # a mean over both images
+    everything = trained.auxiliary_losses(output, POINTS, torch.ones_like(mask))["region"]
+    torch.testing.assert_close(everything, trained.auxiliary_losses(output, POINTS)["region"])
+    (gradient,) = torch.autograd.grad(term, output.aux["region3"])
+    assert bool(gradient.isfinite().all()) and bool(gradient[0, :2].any())
+    assert not gradient[0, 2:].any() and not gradient[1].any()
+    padded = trained(torch.randn(2, 3, 64, 80), mask=mask)  # what attention was told is kept from the loss too
+    assert trained.auxiliary_losses(padded, POINTS)["region"] > 0 and padded.aux["real"].sum() == 2 + 6
 
 
 def test_region_loss_can_be_left_out_or_weighted(network: MAN) -> None:

@@ -130,6 +130,22 @@ def test_attention_loss_can_be_left_out(network: MSFANet, qnrf: MSFANet) -> None
     assert silent.auxiliary_losses(output, points) == {}
 
 
+@torch.no_grad()
+def test_the_attention_loss_looks_only_at_what_counts(network: MSFANet) -> None:
+    points = PointBatch.from_list([torch.tensor([[12.0, 12.0]]), torch.zeros(0, 2)])
+    output = network(torch.randn(2, 3, 33, 48))
+    mask = torch.zeros(2, 33, 48, dtype=torch.bool)
+    mask[0, 5:8, 7:32] = True  # cells of rows 2 to 3, columns 3 to 15
+    found = network.auxiliary_losses(output, points, mask)["attention"]
+    target = attention_target(points, (17, 24), 2)
+    p = output.aux["attention"][:, 0].sigmoid()
+    entropy = -(target * p.log() + (1 - target) * (1 - p).log())
+    torch.testing.assert_close(found, 0.1 * entropy[0, 2:4, 3:16].mean())
+    everything = network.auxiliary_losses(output, points, torch.ones_like(mask))["attention"]
+    torch.testing.assert_close(everything, network.auxiliary_losses(output, points)["attention"])
+    assert network.auxiliary_losses(output, points, torch.zeros_like(mask))["attention"] == 0
+
+
 def test_checkpointing_gives_the_same_gradients(network: MSFANet) -> None:
     """Dropout off, as its draws differ between the two networks."""
     image = torch.randn(2, 3, 32, 32)

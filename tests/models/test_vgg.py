@@ -125,7 +125,7 @@ def test_normal_head() -> None:
 
 def test_abs_is_relu_of_both_signs() -> None:
     torch.manual_seed(0)
-    head = DensityHead(channels=8, activation="abs")
+    head = DensityHead(channels=8, activation="abs", init="default")
     x = torch.randn(1, 8, 4, 4)
     with torch.no_grad():
         both = head(x)

@@ -68,10 +68,12 @@ class Network(nn.Module):
         features = self._modules.get("features")
         return features if isinstance(features, nn.Module) else None
 
-    def auxiliary_losses(self, output: Any, points: PointBatch) -> dict[str, Tensor]:
+    def auxiliary_losses(self, output: Any, points: PointBatch, mask: Tensor | None = None) -> dict[str, Tensor]:
         """Losses that belong to the network rather than to the method, weighted, by name; none by default.
 
-        They may read `output.aux`, e.g. an attention map, and are added to whatever loss the method has.
+        They may read `output.aux`, e.g. an attention map, and are added to whatever loss the method has. `mask`, bool
+        [B, H, W], is True where a pixel is real and counts: padding, margins and what lies outside a region of interest
+        teach nothing.
         """
         return {}
 
@@ -139,6 +141,16 @@ def pad_to_multiple(images: Tensor, multiple: int) -> Tensor:
     if _is_exporting() or bottom or right:
         return F.pad(images, (0, right, 0, bottom))
     return images
+
+
+def touched_cells(mask: Tensor, stride: int) -> Tensor:
+    """bool [B, ⌈H/stride⌉, ⌈W/stride⌉]: cells with at least one True pixel of a mask [B, H, W].
+
+    >>> touched_cells(torch.eye(4, dtype=torch.bool)[None], 2)[0].tolist()
+    [[True, False], [False, True]]
+    """
+    pixels = pad_to_multiple(mask[:, None].float(), stride)
+    return F.max_pool2d(pixels, stride)[:, 0] > 0
 
 
 def crop_to_image(maps: Tensor, height: int, width: int, stride: int) -> Tensor:

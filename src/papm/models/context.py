@@ -24,7 +24,7 @@ def average_bins(x: Tensor, bins: int) -> Tensor:
               [0.5000, 2.5000]]]])
     """
     planes = x.flatten(0, 1)
-    rows, columns = (_bin_weights(length, bins, x).expand(len(planes), -1, -1) for length in x.shape[-2:])
+    rows, columns = (_bin_weights(length, bins, x).expand(planes.shape[0], -1, -1) for length in x.shape[-2:])
     # bmm, not @: the reshaping inside @ makes torch.export ask about sizes what it cannot know.
     return torch.bmm(torch.bmm(rows, planes), columns.mT).view(*x.shape[:2], bins, bins)
 

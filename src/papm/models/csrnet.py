@@ -7,7 +7,8 @@ from itertools import pairwise
 from torch import Tensor, nn
 
 from papm.models.base import DensityNetwork, register, require, require_count
-from papm.models.layers import SIGNED_ACTIVATIONS, activate, normal_init, start_positive
+from papm.models.head import start_positive
+from papm.models.layers import SIGNED_ACTIVATIONS, activate, normal_init
 from papm.models.vgg import VGGTrunk, vgg_trunk
 
 BACK_END = (512, 512, 512, 256, 128, 64)  # channels of the dilated convolutions (CSRNet's configuration B)

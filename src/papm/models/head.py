@@ -3,19 +3,45 @@
 from __future__ import annotations
 
 import math
+from typing import Any
 
+import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
 from papm.models.base import require, require_count
 
-ACTIVATIONS = ("relu", "abs")
+ACTIVATIONS = ("relu", "abs", "relu-live")
 UPSAMPLINGS = ("bilinear", "bilinear-aligned", "nearest")
 
 
+class _LiveReLU(torch.autograd.Function):
+    """max(x, 0) whose derivative below zero is 1 where the loss asks for more, and 0 where it asks for less."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor) -> Tensor:
+        ctx.save_for_backward(x)
+        return x.clamp(min=0)
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Any) -> Tensor:
+        (x,) = ctx.saved_tensors
+        return torch.where((x > 0) | (grads[0] < 0), grads[0], 0.0)
+
+
 def non_negative(x: Tensor, activation: str) -> Tensor:
-    """max(x, 0) ("relu", DM-Count) or |x| ("abs", BL and GL: no region without gradient)."""
-    return x.abs() if activation == "abs" else F.relu(x)
+    """max(x, 0) ("relu", DM-Count), |x| ("abs", BL and GL), or max(x, 0) that cannot die ("relu-live").
+
+    A ReLU passes no gradient where its input is negative: a map that was driven below zero everywhere stays there. |x| does
+    not know that trap, but turns every small negative output into a positive count. "relu-live" lets a cell that is too
+    low rise again and is a ReLU otherwise (the gradient of descent projected onto maps ≥ 0).
+    """
+    if activation == "abs":
+        return x.abs()
+    if activation == "relu-live" and torch.is_grad_enabled():
+        live: Tensor = _LiveReLU.apply(x)  # type: ignore[no-untyped-call]
+        return live
+    return F.relu(x)
 
 
 def upsample(x: Tensor, mode: str = "bilinear") -> Tensor:
@@ -27,6 +53,18 @@ def upsample(x: Tensor, mode: str = "bilinear") -> Tensor:
     if mode == "nearest":
         return F.interpolate(x, scale_factor=2.0, mode="nearest")
     return F.interpolate(x, scale_factor=2.0, mode="bilinear", align_corners=mode == "bilinear-aligned")
+
+
+def start_positive(output: nn.Conv2d, bias: float = 0.0, scale: float = 1.0) -> None:
+    """Make the last convolution's weights positive (and `scale` times as large): a final ReLU then passes gradients.
+
+    Its inputs are outputs of ReLUs, much alike in every cell, so that one random sum of them has the same sign nearly
+    everywhere: with weights of both signs about every second start is a map of zeros which never learns.
+    """
+    with torch.no_grad():
+        output.weight.abs_().mul_(scale)
+        if output.bias is not None:
+            nn.init.constant_(output.bias, bias)
 
 
 class DensityHead(nn.Module):
@@ -43,14 +81,14 @@ class DensityHead(nn.Module):
         stride: int = 8,
         activation: str = "relu",
         upsample: str = "bilinear",
-        init: str = "default",
+        init: str = "positive",
     ) -> None:
         super().__init__()
         require_count("num_classes", num_classes)
         require("stride", stride, (8, 4, 2))
         require("activation", activation, ACTIVATIONS)
         require("upsample", upsample, UPSAMPLINGS)
-        require("head_init", init, ("default", "normal"))
+        require("head_init", init, ("positive", "default", "normal"))
         self.activation = activation
         self.mode = upsample
         # Each ×2 looks one cell of its input further, each conv3×3 one cell of its own stride.
@@ -64,6 +102,8 @@ class DensityHead(nn.Module):
         extra = int(math.log2(8 // stride))
         self.refine = nn.ModuleList(nn.Conv2d(128 >> i, 64 >> i, 3, padding=1) for i in range(extra))
         self.output = nn.Conv2d(128 >> extra, num_classes, 1)
+        if init == "positive":
+            start_positive(self.output, scale=0.1)
         if init == "normal":  # GL and NoiseCC
             for layer in self.modules():
                 if isinstance(layer, nn.Conv2d):

@@ -1,4 +1,4 @@
-"""Small things that several networks share: output activations, starts that do not die, batch norm, checkpointing."""
+"""Small things that several networks share: output activations, published starts, batch norm, checkpointing."""
 
 from __future__ import annotations
 
@@ -28,18 +28,6 @@ def normal_init(module: nn.Module, std: float = 0.01) -> None:
             nn.init.normal_(layer.weight, std=std)
             if layer.bias is not None:
                 nn.init.zeros_(layer.bias)
-
-
-def start_positive(output: nn.Conv2d, bias: float = 0.0, scale: float = 1.0) -> None:
-    """Make the last convolution's weights positive (and `scale` times as large): a final ReLU then passes gradients.
-
-    Its inputs are outputs of ReLUs, much alike in every cell, so that one random sum of them has the same sign nearly
-    everywhere: with weights of both signs about every second start is a map of zeros which never learns.
-    """
-    with torch.no_grad():
-        output.weight.abs_().mul_(scale)
-        if output.bias is not None:
-            nn.init.constant_(output.bias, bias)
 
 
 def resize(x: Tensor, like: Tensor, mode: str = "bilinear") -> Tensor:

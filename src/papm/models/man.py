@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import torch
 from torch import Tensor, nn
-from torch.nn import functional as F
 
 from papm.errors import ConfigError, DataError
 from papm.models.attention import EncoderLayer, disagreement
-from papm.models.base import DensityNetwork, check_images, pad_to_multiple, register, require
+from papm.models.base import DensityNetwork, check_images, pad_to_multiple, register, require, touched_cells
 from papm.models.head import DensityHead
-from papm.models.layers import start_positive
 from papm.models.vgg import VGGTrunk, vgg_trunk
 from papm.structures import DensityOutput, PointBatch
 
@@ -22,7 +20,8 @@ class MAN(DensityNetwork):
 
     An image is padded to multiples of 32 only, so that every token holds a real pixel. Where images of several sizes
     were padded to one batch, `mask` tells: tokens of padding alone are attended to by none.
-    While training, `aux["region"]` [B] holds the disagreement of the region features, summed over tokens and layers.
+    While training, `aux["region0"]` … `aux["region3"]` [B, tokens, 512] hold the region features of the layers, and with a
+    mask `aux["real"]` [B, tokens] which tokens are real.
     """
 
     features: VGGTrunk
@@ -44,8 +43,7 @@ class MAN(DensityNetwork):
         if mask is not None:
             if mask.shape != (len(images), height, width):
                 raise DataError(f"a mask of {list(mask.shape)} does not fit images of {list(images.shape)}")
-            real = pad_to_multiple(mask[:, None].to(images.dtype), self.multiple)
-            valid = F.max_pool2d(real, self.multiple).flatten(1) > 0
+            valid = touched_cells(mask, self.multiple).flatten(1)
             valid = valid | ~valid.any(1, keepdim=True)  # an image without a real pixel attends to itself
         density, aux = self.encode(pad_to_multiple(images, self.multiple), valid)
         return self.output_of(density, aux, height, width)
@@ -56,19 +54,28 @@ class MAN(DensityNetwork):
         shape = (features.shape[-2], features.shape[-1])
         tokens = features.flatten(2).mT
         wanted = self.training and self.region_weight > 0
-        terms: list[Tensor] = []
-        for layer in self.encoder:
+        aux: dict[str, Tensor] = {}
+        for number, layer in enumerate(self.encoder):
             tokens, regions = layer(tokens, shape, valid, wanted)
             if regions is not None:
-                terms.append(disagreement(regions, valid))
+                aux[f"region{number}"] = regions
+        if aux and valid is not None:
+            aux["real"] = valid
         density: Tensor = self.head(tokens.mT.contiguous().view(features.shape))
-        return density, {"region": torch.stack(terms).sum(0)} if terms else {}
+        return density, aux
 
-    def auxiliary_losses(self, output: DensityOutput, points: PointBatch) -> dict[str, Tensor]:
-        """The region loss: tokens of one image should choose boxes whose content is alike."""
-        if "region" not in output.aux:
+    def auxiliary_losses(
+        self, output: DensityOutput, points: PointBatch, mask: Tensor | None = None
+    ) -> dict[str, Tensor]:
+        """The region loss: tokens of one image, those with a pixel that counts, should choose boxes of alike content."""
+        regions = [features for name, features in output.aux.items() if name.startswith("region")]
+        if not regions:
             return {}
-        return {"region": self.region_weight * output.aux["region"].mean()}
+        valid = output.aux.get("real")
+        if mask is not None:
+            counted = touched_cells(mask, self.multiple).flatten(1)
+            valid = counted if valid is None else valid & counted
+        return {"region": self.region_weight * torch.stack([disagreement(r, valid) for r in regions]).sum(0).mean()}
 
 
 @register(
@@ -98,6 +105,4 @@ def man(
     if region_weight < 0:
         raise ConfigError(f"region_weight must not be negative, but is {region_weight}")
     head = DensityHead(512, num_classes, stride // 2, activation, upsample)  # its input is twice as coarse as vgg19's
-    if activation == "relu":
-        start_positive(head.output)
     return MAN(head, num_classes, stride, region_weight if region_loss else 0.0, checkpoint)

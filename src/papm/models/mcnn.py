@@ -7,8 +7,8 @@ from torch import Tensor, nn
 
 from papm import imagenet
 from papm.models.base import DensityNetwork, register, require, require_count
-from papm.models.head import ACTIVATIONS
-from papm.models.layers import activate, normal_init, start_positive
+from papm.models.head import ACTIVATIONS, start_positive
+from papm.models.layers import activate, normal_init
 
 # Of each column: sides of its four kernels and their channels; a 2×2 pool follows each of the first two.
 COLUMNS = (

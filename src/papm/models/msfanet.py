@@ -13,9 +13,9 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from papm.errors import ConfigError
-from papm.models.base import DensityNetwork, register, require, require_count
+from papm.models.base import DensityNetwork, register, require, require_count, touched_cells
 from papm.models.context import ASPP, ScaleContext
-from papm.models.head import UPSAMPLINGS
+from papm.models.head import UPSAMPLINGS, start_positive
 from papm.models.layers import (
     SIGNED_ACTIVATIONS,
     BatchNorm,
@@ -24,7 +24,6 @@ from papm.models.layers import (
     conv_block,
     normal_init,
     resize,
-    start_positive,
 )
 from papm.models.vgg import VGGTrunk, vgg_trunk
 from papm.structures import DensityOutput, PointBatch
@@ -109,13 +108,20 @@ class ShanghaiTechForm(MSFANet):
         features = checkpointed(self.checkpoint, self.how_many, *maps) * logits.sigmoid()
         return activate(self.output(features), self.activation), {"attention": logits}
 
-    def auxiliary_losses(self, output: DensityOutput, points: PointBatch) -> dict[str, Tensor]:
-        """Cross-entropy of the attention with `attention_target`, times its weight (0.1, SFANet)."""
+    def auxiliary_losses(
+        self, output: DensityOutput, points: PointBatch, mask: Tensor | None = None
+    ) -> dict[str, Tensor]:
+        """Mean cross-entropy of the attention with `attention_target` over cells that count, times its weight."""
         if not self.attention_weight:
             return {}
         logits = output.aux["attention"][:, 0]
         target = attention_target(points, (logits.shape[-2], logits.shape[-1]), output.stride)
-        loss = F.binary_cross_entropy_with_logits(logits, target.to(logits.dtype))
+        if mask is None:
+            loss = F.binary_cross_entropy_with_logits(logits, target.to(logits.dtype))
+        else:
+            share = touched_cells(mask, output.stride).to(logits.dtype)
+            entropy = F.binary_cross_entropy_with_logits(logits, target.to(logits.dtype), share, reduction="sum")
+            loss = entropy / share.sum().clamp(min=1)
         return {"attention": self.attention_weight * loss}
 
 

@@ -147,7 +147,9 @@ class P2PNet(Network):
         x = self.pyramid(self.features(pad_to_multiple(images, self.multiple)))
         offsets, logits = (crop_to_image(head(x), height, width, STRIDE) for head in (self.offsets, self.classes))
         rows, columns = offsets.shape[-2:]
-        offsets, logits = (t.permute(0, 2, 3, 1).reshape(len(images), -1, n) for t, n in self._values(offsets, logits))
+        offsets, logits = (
+            t.permute(0, 2, 3, 1).reshape(images.shape[0], -1, n) for t, n in self._values(offsets, logits)
+        )
         reference = reference_points(rows, columns, self.grid, images.device).to(offsets.dtype)
         # Training crops are multiples of the stride: nothing to drop, and nothing to wait for.
         if _is_exporting() or height % STRIDE or width % STRIDE:

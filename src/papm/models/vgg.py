@@ -9,6 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from papm.errors import ConfigError, unknown
+from papm.models.layers import BatchNorm
 
 # Convolutions of each of the five stages; a stage ends with a 2×2 pool. Channels are 64, 128, 256, 512, 512.
 _STAGES = {"vgg16": (2, 2, 3, 3, 3), "vgg16-bn": (2, 2, 3, 3, 3), "vgg19": (2, 2, 4, 4, 4)}
@@ -74,7 +75,7 @@ def vgg_trunk(arch: str, taps: Sequence[str] | None = None) -> VGGTrunk:
         for number in range(1, count + 1):
             layers.append(nn.Conv2d(channels, width, 3, padding=1))
             if arch.endswith("-bn"):
-                layers.append(nn.BatchNorm2d(width))
+                layers.append(BatchNorm(width))
             layers.append(nn.ReLU(inplace=True))
             end_of[f"conv{stage}_{number}"] = len(layers) - 1
             channels = width

@@ -41,9 +41,9 @@ def vgg19(
     stride: int = 8,
     activation: str = "relu",
     upsample: str = "bilinear",
-    head_init: str = "default",
+    head_init: str = "positive",
 ) -> DensityNetwork:
-    """DM-Count's with `upsample="bilinear-aligned"`; BL's with `activation="abs"` as well.
+    """DM-Count's with `upsample="bilinear-aligned", head_init="default"`; BL's with `activation="abs"` as well.
 
     GL's and NoiseCC's with `activation="abs", upsample="nearest", head_init="normal"`.
     """

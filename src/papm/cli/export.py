@@ -1,0 +1,68 @@
+"""`papm export`."""
+
+from __future__ import annotations
+
+import importlib.util
+import re
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from papm.errors import ConfigError, PapmError
+
+LIMIT = 1e-4  # of the output's largest value: what float32 sums in another order differ by, with room
+
+
+def add(app: typer.Typer) -> None:
+    app.command("export")(export)
+
+
+def export(
+    model: Annotated[Path, typer.Argument(help="A run folder or a checkpoint.")],
+    out: Annotated[Path, typer.Option(help="The ONNX file to write.")] = Path("model.onnx"),
+    fixed: Annotated[
+        str | None, typer.Option(help="For images of this size only, height x width, such as 512x768.")
+    ] = None,
+    json: Annotated[bool, typer.Option("--json", help="Print what the file says about itself as JSON.")] = False,
+) -> None:
+    """Write a model as an ONNX file, for images of any size, and compare it with the model.
+
+    Example: papm export runs/first --out model.onnx
+    """
+    size = _size(fixed)
+    if out.suffix.lower() != ".onnx":
+        raise ConfigError(f"{out}: the name of an ONNX file ends in .onnx")
+    from papm.cli import ui
+    from papm.export.onnx import SIZES, check_onnx, export_onnx, onnx_metadata, require_onnx
+
+    require_onnx()
+    export_onnx(model, out, size, dynamic=size is None)
+    checked = importlib.util.find_spec("onnxruntime") is not None
+    difference = check_onnx(out, model, SIZES if size is None else [size]) if checked else None
+    if difference is not None and not difference <= LIMIT:
+        raise PapmError(f"{out}: differs from the model by {difference:.1e} of its largest value; do not use this file")
+    about = onnx_metadata(out)
+    if json:
+        ui.print_json({"file": str(out), "bytes": out.stat().st_size, "difference": difference, **about})
+        return
+    ui.say(f"{out}: {about['backbone']}, stride {about['stride']}, {out.stat().st_size / 1e6:.1f} MB")
+    ui.say("For images of any size" if size is None else f"For images of {size[0]}×{size[1]} only")
+    if difference is not None:
+        ui.say(f"Checked with onnxruntime: differs from the model by at most {difference:.1e} of its largest value")
+    else:
+        ui.note("Not checked: onnxruntime is not installed (pip install 'papm[export]')")
+
+
+def _size(text: str | None) -> tuple[int, int] | None:
+    """The height and width of --fixed.
+
+    >>> _size("512x768")
+    (512, 768)
+    """
+    if text is None:
+        return None
+    found = re.fullmatch(r"\s*(\d{1,5})\s*[x×]\s*(\d{1,5})\s*", text)
+    if not found or not int(found[1]) or not int(found[2]):
+        raise ConfigError(f"--fixed is height x width in pixels, such as 512x768; got '{text}'")
+    return int(found[1]), int(found[2])
