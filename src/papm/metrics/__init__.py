@@ -25,6 +25,7 @@ from papm.metrics.normalized_ap import NapScore, nap
 
 if TYPE_CHECKING:
     from papm.metrics.torch_counting import CountingMetrics
+    from papm.metrics.torch_game import GridErrors
     from papm.metrics.torch_localization import NormalizedAP, NwpuLocalization, QnrfLocalization, RadiusLocalization
 
 __all__ = [
@@ -32,6 +33,7 @@ __all__ = [
     "NWPU_LEVELS",
     "CountingMetrics",
     "CountingScore",
+    "GridErrors",
     "NapScore",
     "NormalizedAP",
     "NwpuLocalization",
@@ -57,6 +59,7 @@ __all__ = [
 
 _CLASSES = {  # torchmetrics takes seconds to import
     "CountingMetrics": "torch_counting",
+    "GridErrors": "torch_game",
     "NormalizedAP": "torch_localization",
     "NwpuLocalization": "torch_localization",
     "QnrfLocalization": "torch_localization",

@@ -19,6 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from papm.errors import DataError, unknown
+from papm.metrics import pair_sizes, pairing
 from papm.metrics.pairing import Array, Graph, Indices, Points, array, canonical, greedy, maximum
 
 Matching = Literal["greedy", "maximum"]
@@ -263,6 +264,13 @@ def _greedy_counts(predicted: Array, truth: Array, thresholds: Array) -> Indices
 
 
 def _maximum_counts(predicted: Array, truth: Array, thresholds: Array) -> Indices:
+    """The sizes of maximum pairings: by the compiled loop, or by NumPy where there is no compiler (eight times slower)."""
+    if pair_sizes.available():
+        return pair_sizes.sizes(predicted, truth, thresholds, pairing.MAX_PAIRS)
+    return _bisected_counts(predicted, truth, thresholds)
+
+
+def _bisected_counts(predicted: Array, truth: Array, thresholds: Array) -> Indices:
     """Sizes never fall as the threshold grows: where the ends of a stretch agree, so does all between."""
     limits = thresholds.tolist()
     graph = Graph.near(predicted, truth, limits[-1])

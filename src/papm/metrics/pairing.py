@@ -68,11 +68,7 @@ def candidates(predicted: Array, truth: Array, radius: float | Array) -> tuple[I
     wide = reach * (1 + _SLACK) + _SLACK
     if len(predicted) * len(truth) > MAX_PAIRS:
         total = int(np.sum(tree.query_ball_point(truth, wide, return_length=True)))
-        if total > MAX_PAIRS:
-            raise DataError(
-                f"{len(predicted)} predictions and {len(truth)} annotated points make {total} pairs within the distance "
-                f"asked for, more than {MAX_PAIRS}; use a smaller distance, or look for points repeated thousands of times"
-            )
+        require_few(len(predicted), len(truth), total, MAX_PAIRS)
     lists = tree.query_ball_point(truth, wide, return_sorted=True)
     rows = np.fromiter(chain.from_iterable(lists), np.int64)
     columns = np.repeat(np.arange(len(truth)), [len(found) for found in lists])
@@ -80,6 +76,15 @@ def candidates(predicted: Array, truth: Array, radius: float | Array) -> tuple[I
     distance = np.sqrt(offset[:, 0] ** 2 + offset[:, 1] ** 2)
     near = distance <= reach[columns]
     return rows[near], columns[near], distance[near]
+
+
+def require_few(predicted: int, truth: int, pairs: int, most: int) -> None:
+    """Refuse more candidates than memory should hold."""
+    if pairs > most:
+        raise DataError(
+            f"{predicted} predictions and {truth} annotated points make {pairs} pairs within the distance "
+            f"asked for, more than {most}; use a smaller distance, or look for points repeated thousands of times"
+        )
 
 
 def first_come(rows: Iterable[int], columns: Iterable[int]) -> Indices:

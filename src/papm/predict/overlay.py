@@ -23,6 +23,7 @@ Line = tuple[str, str, Callable[..., None] | None, Colour]  # word, figure, how 
 PREDICTED: Colour = (255, 214, 10)  # yellow and blue stay apart for every kind of colour blindness
 TRUTH: Colour = (64, 196, 255)
 OUTLINE: Colour = (12, 12, 16)
+_BAND = 8_000_000  # pixels of a large image that are turned around at once
 _LINE_HEIGHT = 1.3  # of the font's size
 
 
@@ -37,12 +38,13 @@ def overlay(
     alpha: float = 0.85,
     colormap: str = "turbo",
     max_side: int | None = 1600,
+    label: bool = True,
 ) -> Tensor:
     """Draw a prediction over its image uint8 [3, H, W] -> uint8 [3, h, w], the longer side at most `max_side`.
 
     `density` [h', w'] or [C, h', w'] colours the photo, opaque to `alpha` where it is densest and clear where it is empty;
     `points` [n, 2] are dots and the true ones, `truth` [m, 2], rings, both in pixels of `image` and sized to their spacing.
-    The corner says how many: `count`, or else the sum of the density, or else the number of points.
+    The corner says how many, if `label`: `count`, or else the sum of the density, or else the number of points.
     """
     if image.ndim != 3 or image.shape[0] not in (1, 3):
         raise DataError(f"an image to draw on is [3, H, W]; got {list(image.shape)}")
@@ -56,6 +58,8 @@ def overlay(
         _rings(canvas, truth, scale, TRUTH)
     if points is not None:
         _dots(canvas, points, scale, PREDICTED)
+    if not label:
+        return _label(canvas, [])
     if count is None:
         count = float(density.sum()) if density is not None else None if points is None else len(points)
     lines: list[Line] = (
@@ -261,13 +265,28 @@ def _fitted(text: str, font: ImageFont.FreeTypeFont | ImageFont.ImageFont, width
 
 def _resized(image: Tensor, size: tuple[int, int]) -> Picture:
     """uint8 [1 or 3, H, W] -> float [h, w, 3] at `size`."""
-    pixels = image.detach().cpu().expand(3, -1, -1).permute(1, 2, 0).contiguous().numpy()
-    if pixels.dtype != np.uint8:
+    if image.dtype != torch.uint8:
         raise DataError(f"an image to draw is uint8 (0 to 255); got {image.dtype}")
-    if pixels.shape[:2] != size:
-        picture = Image.fromarray(pixels).resize((size[1], size[0]), Image.Resampling.LANCZOS, reducing_gap=3.0)
-        pixels = np.asarray(picture)
-    return pixels.astype(np.float32)
+    image = image.detach().expand(3, -1, -1)
+    height, width = image.shape[-2:]
+    if (height, width) == size:
+        return image.cpu().permute(1, 2, 0).numpy().astype(np.float32)
+    # As `reducing_gap` does: means over whole squares first, which leaves three pixels for one; by rows, for large images.
+    factor = max(1, int(min(height / size[0], width / size[1]) / 3))
+    rows = factor * max(1, _BAND // (factor * max(1, width)))
+    bands = [_pil_bytes(image[:, top : top + rows]).reduce(factor) for top in range(0, height, rows)]
+    small = Image.new("RGB", (bands[0].width, sum(b.height for b in bands)))
+    top = 0
+    for band in bands:
+        small.paste(band, (0, top))
+        top += band.height
+    box = (0, 0, width / factor, height / factor)
+    made = small.resize((size[1], size[0]), Image.Resampling.LANCZOS, box=box)
+    return np.asarray(made).astype(np.float32)
+
+
+def _pil_bytes(image: Tensor) -> Image.Image:
+    return Image.fromarray(image.cpu().permute(1, 2, 0).contiguous().numpy())
 
 
 def _pil(picture: Picture) -> Image.Image:

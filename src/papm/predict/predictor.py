@@ -10,10 +10,12 @@ import torch
 from torch import Tensor
 
 from papm import checkpoint, localize
+from papm.data.resize import of_config
 from papm.errors import ConfigError, DataError
-from papm.imagenet import normalize
-from papm.images import read_image
+from papm.images import read_image, resize_image
 from papm.models import Network
+from papm.predict.restore import restore
+from papm.predict.tiling import OnTile, Tile, check, infer
 from papm.structures import DensityOutput, PointProposals, Prediction
 
 
@@ -35,15 +37,35 @@ def counts(output: DensityOutput | PointProposals, threshold: float = 0.5, roi: 
     Inside the region `roi` (bool [H, W]) where one is given: cells that touch it, as in training.
     """
     if isinstance(output, DensityOutput):
-        density = output.density
-        if roi is not None:
-            density = density * _touched(roi.to(density), output.stride, (density.shape[-2], density.shape[-1]))
-        return density.sum((1, 2, 3))
+        return _inside(output, roi).sum((1, 2, 3))
+    return _found(output, threshold, roi).sum(1).float()
+
+
+def class_counts(output: DensityOutput | PointProposals, threshold: float = 0.5, roi: Tensor | None = None) -> Tensor:
+    """`counts` of every class, float [B, C]: they sum to it."""
+    if isinstance(output, DensityOutput):
+        return _inside(output, roi).sum((2, 3))
+    classes = output.logits.shape[-1] - 1
+    best = output.logits[..., 1:].argmax(-1)
+    kinds = torch.arange(classes, device=best.device)
+    return (_found(output, threshold, roi)[..., None] & (best[..., None] == kinds)).sum(1).float()
+
+
+def _inside(output: DensityOutput, roi: Tensor | None) -> Tensor:
+    """The map, zero in cells that do not touch the region."""
+    density = output.density
+    if roi is None:
+        return density
+    return density * _touched(roi.to(density), output.stride, (density.shape[-2], density.shape[-1]))
+
+
+def _found(output: PointProposals, threshold: float, roi: Tensor | None) -> Tensor:
+    """bool [B, M]: objects among the proposals, inside the region."""
     found = objects(output, threshold)
-    if roi is not None:
-        column, row = output.points.floor().long().unbind(-1)
-        found = found & roi.to(found.device)[row.clamp(0, roi.shape[0] - 1), column.clamp(0, roi.shape[1] - 1)].bool()
-    return found.sum(1).float()
+    if roi is None:
+        return found
+    column, row = output.points.floor().long().unbind(-1)
+    return found & roi.to(found.device)[row.clamp(0, roi.shape[0] - 1), column.clamp(0, roi.shape[1] - 1)].bool()
 
 
 def _touched(roi: Tensor, stride: int, size: tuple[int, int]) -> Tensor:
@@ -59,33 +81,32 @@ def objects(proposals: PointProposals, threshold: float = 0.5) -> Tensor:
     return proposals.logits.float().softmax(-1)[..., 1:].amax(-1) > threshold
 
 
-@torch.no_grad()
-def infer(network: torch.nn.Module, image: Tensor) -> DensityOutput | PointProposals:
-    """Run a network on one image, uint8 [3, H, W], on the network's device."""
-    device = next(network.parameters()).device
-    output: DensityOutput | PointProposals = network(normalize(image.to(device))[None])
-    return output
-
-
 class Counter:
     """A trained model that counts."""
 
-    def __init__(self, network: Network, spec: checkpoint.ModelSpec, device: str = "auto") -> None:
+    def __init__(self, network: Network, spec: checkpoint.ModelSpec, device: str = "auto", tile: Tile = "auto") -> None:
+        self.tile = check(tile)
         self.device = pick_device(device)
         self.network = network.to(self.device).eval()
         self.spec = spec
+        self.resize = of_config(spec.config)  # objects must have the size here that they had in training
 
     @classmethod
-    def load(cls, path: str | Path, device: str = "auto") -> Counter:
-        """From a checkpoint file or a run folder."""
+    def load(cls, path: str | Path, device: str = "auto", tile: Tile = "auto") -> Counter:
+        """From a checkpoint file or a run folder.
+
+        `tile`: large images are cut into overlapping tiles ("auto"), never ("none"), or those with a longer side than this
+        many pixels (`papm.predict.tiling`).
+        """
         file = checkpoint.resolve(Path(path).expanduser())
         spec, state = checkpoint.load(file)
-        return cls(checkpoint.build(spec, state, file), spec, device)
+        return cls(checkpoint.build(spec, state, file), spec, device, tile)
 
-    def predict(self, image: Any, *, points: bool = True, name: str = "") -> Prediction:
+    def predict(self, image: Any, *, points: bool = True, name: str = "", on_tile: OnTile | None = None) -> Prediction:
         """Count in a file, a Pillow image, an array [H, W, 3] or a tensor [3, H, W] (uint8, RGB).
 
-        With `points`, the prediction also says where the model sees objects.
+        With `points`, the prediction also says where the model sees objects. An image is resized by the rule that the model was
+        trained with, if any; the prediction is in pixels of the image given. `on_tile` hears (done, all) of a large image.
         """
         if isinstance(image, str | Path):
             name = name or Path(image).name
@@ -98,7 +119,15 @@ class Counter:
         if image.dim() != 3 or image.shape[0] != 3 or image.dtype != torch.uint8 or not image.numel():
             raise DataError(f"an image is uint8 [3, H, W], not {image.dtype} {list(image.shape)}")
         size = (int(image.shape[1]), int(image.shape[2]))
-        output = infer(self.network, image)
+        seen = self.resize.size(*size)
+        if seen != size:
+            return restore(self._predict(resize_image(image.cpu(), seen), points, name, on_tile), size)
+        return self._predict(image, points, name, on_tile)
+
+    def _predict(self, image: Tensor, points: bool, name: str, on_tile: OnTile | None) -> Prediction:
+        """Count in pixels, at the size they have."""
+        size = (int(image.shape[1]), int(image.shape[2]))
+        output = infer(self.network, image, self.tile, on_tile)
         count = float(counts(output))
         if isinstance(output, PointProposals):
             # All of them, so that the count is the number of points: each began inside the image, and one that was moved
@@ -106,9 +135,19 @@ class Counter:
             xy, scores, labels = localize.from_proposals(output, 0)
             limit = xy.new_tensor([size[1], size[0]])
             xy = xy.clamp(min=0).minimum(torch.nextafter(limit, torch.zeros_like(limit)))
-            return Prediction(count, size, points=xy.cpu(), scores=scores.cpu(), labels=labels.cpu(), name=name)
+            return Prediction(
+                count,
+                size,
+                points=xy.cpu(),
+                scores=scores.cpu(),
+                labels=labels.cpu(),
+                name=name,
+                classes=self.spec.classes,
+            )
         density = output.density[0].float().cpu()
-        found: tuple[Tensor | None, Tensor | None] = (None, None)
-        if points:
-            found = localize.peaks(density, output.stride, size=size)
-        return Prediction(count, size, density, output.stride, found[0], found[1], name=name)
+        found: tuple[Tensor | None, Tensor | None, Tensor | None] = (None, None, None)
+        if points and len(density) > 1:
+            found = localize.peaks_by_class(density, output.stride, size=size)
+        elif points:
+            found = (*localize.peaks(density, output.stride, size=size), None)
+        return Prediction(count, size, density, output.stride, *found, name=name, classes=self.spec.classes)

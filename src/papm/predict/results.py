@@ -12,13 +12,13 @@ import math
 import os
 import re
 import tempfile
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, Any
 
 import numpy as np
-import torch
 
 from papm.errors import DataError
 from papm.structures import Prediction
@@ -33,8 +33,12 @@ def write_results(
     classes: Sequence[str] | None = None,
     density: bool = False,
 ) -> list[Path]:
-    """Write counts.csv, points.csv, results.json and, when asked, density/*.npy into `folder`; return the files."""
+    """Write counts.csv, points.csv, results.json and, when asked, density/*.npy into `folder`; return the files.
+
+    `classes` names the classes where there are several; otherwise the predictions do, or they are numbered.
+    """
     folder = Path(folder)
+    classes = classes or next((p.classes for p in predictions if p.classes), None)
     files = [
         write_counts(predictions, folder / COUNTS, classes=classes),
         write_points(predictions, folder / POINTS),
@@ -96,13 +100,25 @@ def write_densities(predictions: Sequence[Prediction], folder: str | Path) -> li
 
 def class_counts(prediction: Prediction) -> list[float]:
     """Counts of the classes of a prediction; empty where there is one class only, or none is known."""
-    if prediction.density is not None:
-        if prediction.density.ndim != 3 or len(prediction.density) < 2:
-            return []
-        return [float(c) for c in prediction.density.detach().double().sum((1, 2))]
-    if prediction.labels is not None and len(prediction.labels) and int(prediction.labels.max()) > 0:
-        return [float(c) for c in torch.bincount(prediction.labels.detach().cpu())]
-    return []
+    return prediction.class_counts
+
+
+def image_names(paths: Sequence[Path]) -> list[str]:
+    """A name for each image file: its own, and before it as many of its folders as tell it from the others of that name.
+
+    >>> image_names([Path("a/x.jpg"), Path("b/x.jpg"), Path("b/y.jpg")])
+    ['a/x.jpg', 'b/x.jpg', 'y.jpg']
+    """
+    parts = [p.parts for p in paths]
+    depth = [1] * len(paths)
+    while True:
+        names = [Path(*part[-d:]).as_posix() for part, d in zip(parts, depth)]
+        counts = Counter(names)
+        short = [k for k, name in enumerate(names) if counts[name] > 1 and depth[k] < len(parts[k])]
+        if not short:
+            return names
+        for k in short:
+            depth[k] += 1
 
 
 def file_names(names: Sequence[str]) -> list[str]:
@@ -170,11 +186,21 @@ def _points(prediction: Prediction) -> Iterator[tuple[float, float, float | None
     if prediction.points is None:
         return
     points = prediction.points.detach().cpu().double().reshape(-1, 2).tolist()
-    n = len(points)
+    n, (height, width) = len(points), prediction.size
     scores = [None] * n if prediction.scores is None else prediction.scores.detach().cpu().double().tolist()
     labels = [None] * n if prediction.labels is None else prediction.labels.detach().cpu().tolist()
     for (x, y), score, label in zip(points, scores, labels, strict=True):
-        yield round(x, 2), round(y, 2), None if score is None else _decimals(score), label
+        yield _place(x, width), _place(y, height), None if score is None else _decimals(score), label
+
+
+def _place(value: float, length: float) -> float:
+    """A coordinate with two decimals, still inside where it was inside.
+
+    >>> _place(12.3456, 90), _place(89.9999, 90), _place(91.2, 90)
+    (12.35, 89.99, 91.2)
+    """
+    rounded = round(value, 2)
+    return round(length - 0.01, 2) if value < length <= rounded else rounded
 
 
 def _object(prediction: Prediction, classes: Sequence[str] | None) -> dict[str, Any]:

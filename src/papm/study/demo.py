@@ -20,7 +20,14 @@ from papm.report.compare import ComparedRun, write_comparison
 from papm.report.examples import save_examples
 from papm.report.run import write_report
 
-METHODS = ("gaussian", "hd-papm", "al-papm")
+# method → network and its options; the trunk of the point network is as small as the other one
+METHODS: dict[str, tuple[str, dict[str, Any]]] = {
+    "gaussian": ("tiny", {}),
+    "hd-papm": ("tiny", {}),
+    "al-papm": ("tiny", {}),
+    "p2p-papm": ("p2pnet", {"trunk": "tiny"}),
+}
+STEPS = 450
 CLEAN, DISPLACED = "exact dots", "misplaced dots"
 
 
@@ -30,7 +37,7 @@ class Demo:
 
     out: Path
     look: str = "crowd"
-    steps: int = 600
+    steps: int = STEPS
     seed: int = 0
     train: int = 80
     test: int = 40
@@ -77,12 +84,13 @@ def run_demo(plan: Demo, watch: Callable[[str], Watcher | None]) -> Outcome:
     splits = data.open_spec(spec)
     trains = {CLEAN: splits["train"], DISPLACED: annotate_dataset(splits["train"], plan.annotator, plan.seed)}
     runs: list[ComparedRun] = []
-    for method in METHODS:
+    for method, (backbone, options) in METHODS.items():
         for group, dataset in trains.items():
             config = engine.resolve(
                 method,
-                "tiny",
+                backbone,
                 {
+                    "network": options,
                     "data": spec,
                     "steps": plan.steps,
                     "eval_every": max(1, plan.steps // 7),

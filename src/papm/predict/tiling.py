@@ -1,0 +1,204 @@
+"""Large images in tiles: the memory of one tile, the result of the whole image.
+
+A cell of a convolutional network sees its own pixels and `network.reach` pixels around them. A tile is cut with that much
+more on every side, at multiples of `network.multiple`, and only the cells inside are kept:
+
+    ┌───────────────────────────┐  seen by the network
+    │  reach                    │
+    │    ┌─────────────────┐    │
+    │    │ kept            │    │  side of the kept zone = tile − 2·reach, rounded to the multiple
+    │    └─────────────────┘    │
+    └───────────────────────────┘
+
+What is kept is then what the whole image would have given, but for rounding. Networks that look at the whole image (`reach`
+None: attention, pooling over all of it) see a tile instead: their result is another one, close where tiles are large.
+
+The image stays uint8 where it is; only one tile at a time is made of floats.
+"""
+
+from __future__ import annotations
+
+import functools
+import logging
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from papm.errors import ConfigError
+from papm.imagenet import normalize
+from papm.structures import DensityOutput, PointProposals
+
+log = logging.getLogger(__name__)
+Tile = int | str  # "auto", "none", or the side in pixels of what a network sees at once
+Output = DensityOutput | PointProposals
+OnTile = Callable[[int, int], None]  # (tiles done, tiles in all)
+
+
+@dataclass(frozen=True)
+class Limits:
+    """When `auto` begins to cut, and how large the pieces are."""
+
+    pixels: int  # images of at most this many are taken whole
+    side: int  # of a tile
+
+
+# VGG19 takes about 0.8 KB a pixel in float32 (docs/results.md): 3 GB for the largest image taken whole on a CPU, 0.8 GB for a
+# tile. A GPU has more to give, and wants larger pieces.
+LIMITS = {"cpu": Limits(4_000_000, 1024), "cuda": Limits(16_000_000, 2048)}
+# Cutting changes what a network that looks at the whole image finds: later, larger, and the same on every device.
+APPROXIMATE = Limits(16_000_000, 2048)
+CONTEXT = 256  # pixels around the kept zone of a network whose reach has no bound
+
+
+@dataclass(frozen=True)
+class Zone:
+    """One tile, in pixels of the image: what the network sees and what of it is kept, each top, bottom, left, right."""
+
+    seen: tuple[int, int, int, int]
+    kept: tuple[int, int, int, int]
+
+
+def check(tile: Tile) -> Tile:
+    """`auto`, `none`, or a side in pixels; the text of a number is that number.
+
+    >>> check("512"), check("auto")
+    (512, 'auto')
+    """
+    if tile in ("auto", "none"):
+        return tile
+    text = str(tile)
+    if isinstance(tile, bool) or not (text.isascii() and text.isdigit()) or int(text) < 1:
+        raise ConfigError(f"tile is auto, none or a side in pixels, not '{tile}'")
+    return int(text)
+
+
+def side_of(network: torch.nn.Module, size: tuple[int, int], tile: Tile = "auto") -> int | None:
+    """The side of the tiles that an image of (H, W) is cut into, or None when the network takes it whole."""
+    tile = check(tile)
+    if tile == "none":
+        return None
+    if tile == "auto":
+        device = next(network.parameters()).device.type
+        limits = LIMITS.get(device, LIMITS["cuda"]) if _reach(network) is not None else APPROXIMATE
+        return limits.side if size[0] * size[1] > limits.pixels else None
+    assert isinstance(tile, int)
+    return tile if max(size) > tile else None
+
+
+def zones(size: tuple[int, int], side: int, reach: int, multiple: int) -> list[Zone]:
+    """Tiles of at most `side` pixels that cover an image of (H, W); the kept zones do not overlap.
+
+    >>> [z.kept for z in zones((64, 150), 96, 16, 16)]
+    [(0, 64, 0, 64), (0, 64, 64, 128), (0, 64, 128, 150)]
+    >>> zones((64, 150), 96, 16, 16)[1].seen, [z.kept for z in zones((16, 70), 96, 16, 16)]
+    ((0, 64, 48, 144), [(0, 16, 0, 48), (0, 16, 48, 70)])
+    """
+    margin = -(-reach // multiple) * multiple
+    core = (side - 2 * margin) // multiple * multiple
+    if core < multiple:
+        least = 2 * margin + multiple
+        raise ConfigError(
+            f"a tile of {side} px leaves nothing to keep: this network sees {reach} px around each cell; "
+            f"use at least {least}, better {4 * margin} or more"
+        )
+
+    def along(length: int) -> Iterator[tuple[int, int, int, int]]:
+        pieces = -(-length // core)
+        even = -(-length // (pieces * multiple)) * multiple  # no sliver at the end
+        for start in range(0, length, even):
+            end = min(start + even, length)
+            yield max(0, start - margin), min(length, end + margin), start, end
+
+    return [
+        Zone((top, bottom, left, right), (first, last, begin, end))
+        for top, bottom, first, last in along(size[0])
+        for left, right, begin, end in along(size[1])
+    ]
+
+
+@torch.no_grad()
+def infer(network: torch.nn.Module, image: Tensor, tile: Tile = "auto", on_tile: OnTile | None = None) -> Output:
+    """Run a network on one image, uint8 [3, H, W], on the network's device; in tiles where the image asks for it."""
+    device = next(network.parameters()).device
+    size = (int(image.shape[1]), int(image.shape[2]))
+    side = side_of(network, size, tile)
+    if side is None:
+        output: Output = network(normalize(image.to(device))[None])
+        return output
+    reach = _reach(network)
+    if reach is None:
+        _say_approximate(type(network).__name__)
+    cut = zones(size, side, CONTEXT if reach is None else reach, int(getattr(network, "multiple", 32)))
+    pieces = _pieces(network, image, cut, device, on_tile)
+    first = next(pieces)
+    return _join_maps(first, pieces, size) if isinstance(first[1], DensityOutput) else _join_points(first, pieces)
+
+
+def _reach(network: torch.nn.Module) -> int | None:
+    value: Any = getattr(network, "reach", None)
+    return None if value is None else int(value)
+
+
+@functools.lru_cache(maxsize=32)
+def _say_approximate(name: str) -> None:
+    log.warning(
+        "%s looks at the whole image; in tiles its counts differ a little (tile=none takes the image whole, if memory allows)",
+        name,
+    )
+
+
+Piece = tuple[Zone, Output]
+
+
+def _pieces(
+    network: torch.nn.Module, image: Tensor, cut: list[Zone], device: torch.device, on_tile: OnTile | None
+) -> Iterator[Piece]:
+    for k, zone in enumerate(cut):
+        top, bottom, left, right = zone.seen
+        yield zone, network(normalize(image[:, top:bottom, left:right].to(device))[None])
+        if on_tile is not None:
+            on_tile(k + 1, len(cut))
+
+
+def _join_maps(first: Piece, rest: Iterator[Piece], size: tuple[int, int]) -> DensityOutput:
+    """One map of the kept cells."""
+    assert isinstance(first[1], DensityOutput)
+    stride, density = first[1].stride, first[1].density
+    whole = density.new_zeros(1, density.shape[1], -(-size[0] // stride), -(-size[1] // stride))
+
+    def put(zone: Zone, output: Output) -> None:
+        assert isinstance(output, DensityOutput)
+        top, bottom, left, right = zone.kept
+        row, column = top // stride, left // stride
+        last_row, last_column = -(-bottom // stride), -(-right // stride)
+        up, aside = zone.seen[0] // stride, zone.seen[2] // stride
+        part = output.density[..., row - up : last_row - up, column - aside : last_column - aside]
+        whole[..., row:last_row, column:last_column] = part
+
+    put(*first)
+    for piece in rest:
+        put(*piece)
+    return DensityOutput(whole, stride)
+
+
+def _join_points(first: Piece, rest: Iterator[Piece]) -> PointProposals:
+    """The proposals that start in a kept zone, tile by tile."""
+    found: list[tuple[Tensor, Tensor, Tensor]] = []
+
+    def keep(zone: Zone, output: Output) -> None:
+        assert isinstance(output, PointProposals)
+        top, bottom, left, right = zone.kept
+        corner = output.reference.new_tensor([zone.seen[2], zone.seen[0]])
+        reference = output.reference + corner
+        x, y = reference.unbind(-1)
+        mine = (x >= left) & (x < right) & (y >= top) & (y < bottom)
+        found.append((output.points[:, mine] + corner, output.logits[:, mine], reference[mine]))
+
+    keep(*first)
+    for piece in rest:
+        keep(*piece)
+    points, logits, reference = zip(*found)
+    return PointProposals(torch.cat(points, 1), torch.cat(logits, 1), torch.cat(reference))
