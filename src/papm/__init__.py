@@ -14,7 +14,19 @@ if TYPE_CHECKING:
 
 __all__ = ["Counter", "__version__"]
 
-_SUBMODULES = ("data", "ggd", "localize", "losses", "matching", "methods", "metrics", "models", "targets", "transport")
+_SUBMODULES = (
+    "data",
+    "export",
+    "ggd",
+    "localize",
+    "losses",
+    "matching",
+    "methods",
+    "metrics",
+    "models",
+    "targets",
+    "transport",
+)
 
 
 def __getattr__(name: str) -> Any:

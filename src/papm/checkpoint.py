@@ -33,10 +33,11 @@ class ModelSpec:
     method: str = ""
     config: Mapping[str, Any] = field(default_factory=dict)
     step: int = 0
+    classes: tuple[str, ...] = ()  # what the maps count, by name, where there are several
 
     def to_mapping(self) -> dict[str, Any]:
         """Plain types, as stored."""
-        return {
+        values = {
             "format": FORMAT,
             "version": __version__,
             "backbone": self.backbone,
@@ -45,6 +46,7 @@ class ModelSpec:
             "config": dict(self.config),
             "step": self.step,
         }
+        return values | ({"classes": list(self.classes)} if self.classes else {})
 
     @staticmethod
     def from_mapping(values: Mapping[str, Any]) -> ModelSpec:
@@ -55,6 +57,7 @@ class ModelSpec:
             str(values.get("method", "")),
             dict(values.get("config", {})),
             int(values.get("step", 0)),
+            tuple(str(c) for c in values.get("classes", ())),
         )
 
 

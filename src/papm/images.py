@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import os
 import re
+import stat
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -34,6 +35,7 @@ MAX_PIXELS = 500_000_000  # 1.5 GB decoded; PAPM_MAX_PIXELS in the environment o
 _FORMATS = ("JPEG", "PNG", "BMP", "TIFF", "WEBP")  # nothing else of Pillow's decoders is reachable from a file
 _ORIENTATION = 274  # EXIF tag
 _TIFF_WIDTH, _TIFF_HEIGHT, _BITS_PER_SAMPLE = 256, 257, 258  # TIFF tags
+_BAND = 512  # rows
 _ALPHA_MODES = ("RGBA", "RGBa", "LA", "La", "PA")
 
 
@@ -57,7 +59,15 @@ def read_image(path: str | Path) -> Tensor:
 def decode_image(stream: BinaryIO, name: str = "image") -> Tensor:
     """The same from an open binary stream (an upload, a member of an archive); `name` is used in messages."""
     with _opened(stream, name) as im:
-        return torch.from_numpy(_to_rgb(im)).permute(2, 0, 1).contiguous()
+        rgb = _to_rgb(im)
+        if isinstance(rgb, np.ndarray):
+            return torch.from_numpy(rgb).permute(2, 0, 1).contiguous()
+        # By rows: a copy of 100 megapixels in either layout is 300 MB, and Pillow holds 400 already.
+        pixels = torch.empty(3, rgb.height, rgb.width, dtype=torch.uint8)
+        for top in range(0, rgb.height, _BAND):
+            band = rgb.crop((0, top, rgb.width, min(top + _BAND, rgb.height)))
+            pixels[:, top : top + _BAND] = torch.from_numpy(np.array(band)).permute(2, 0, 1)
+        return pixels
 
 
 def image_size(path: str | Path) -> tuple[int, int]:
@@ -73,6 +83,19 @@ def image_size(path: str | Path) -> tuple[int, int]:
         return height, width
 
 
+def resize_image(image: Tensor, size: tuple[int, int]) -> Tensor:
+    """uint8 [3, H, W] at another size (H, W): bicubic, and antialiased when it shrinks.
+
+    >>> resize_image(torch.full((3, 8, 6), 7, dtype=torch.uint8), (4, 3)).unique().tolist()
+    [7]
+    """
+    if tuple(image.shape[1:]) == tuple(size):
+        return image
+    picture = Image.fromarray(image.permute(1, 2, 0).contiguous().numpy())
+    made = picture.resize((size[1], size[0]), Image.Resampling.BICUBIC)
+    return torch.from_numpy(np.array(made)).permute(2, 0, 1).contiguous()
+
+
 def find_images(folder: str | Path, recursive: bool = False) -> list[Path]:
     """Image files of a folder in natural order (IMG_2 before IMG_10); hidden files, such as macOS's `._x.jpg`, are not.
 
@@ -81,8 +104,13 @@ def find_images(folder: str | Path, recursive: bool = False) -> list[Path]:
     """
     folder = Path(folder)
     try:
-        items = [p for p in (folder.rglob("*") if recursive else folder.iterdir()) if is_image_name(p.name)]
-        items = [p for p in items if p.is_file() or p.is_symlink()]  # a broken link is a missing image, not no image
+        # A broken link is a missing image, not no image.
+        if recursive:
+            items = [p for p in folder.rglob("*") if is_image_name(p.name) and (p.is_file() or p.is_symlink())]
+        else:
+            with os.scandir(folder) as found:  # knows files without a look at each of thousands
+                names = [f.name for f in found if is_image_name(f.name) and (f.is_file() or f.is_symlink())]
+            items = [folder / name for name in names]
     except OSError as e:
         raise DataError(f"{folder}: cannot list this folder ({e.strerror or e})") from e
     return sorted(items, key=lambda p: natural_key(p.relative_to(folder).as_posix()))
@@ -136,6 +164,9 @@ def _own_limit() -> Iterator[None]:
 
 def _open_file(path: Path) -> BinaryIO:
     try:
+        mode = path.stat().st_mode
+        if not (stat.S_ISREG(mode) or stat.S_ISDIR(mode)):  # opening a pipe would wait for somebody to write to it
+            raise DataError(f"{path}: a pipe or a device, not an image file")
         stream = path.open("rb")
     except FileNotFoundError as e:
         raise DataError(f"{path}: no such image file") from e
@@ -196,8 +227,8 @@ _TRANSPOSE = {
 }
 
 
-def _to_rgb(im: Image.Image) -> np.ndarray[Any, np.dtype[np.uint8]]:
-    """Decode: uint8 [H, W, 3]."""
+def _to_rgb(im: Image.Image) -> np.ndarray[Any, np.dtype[np.uint8]] | Image.Image:
+    """Decode: an RGB image, or uint8 [H, W, 3]."""
     is_tiff = im.format == "TIFF"
     full_scale = _full_scale(im)
     turn = None if is_tiff else _TRANSPOSE.get(_orientation(im))
@@ -210,7 +241,7 @@ def _to_rgb(im: Image.Image) -> np.ndarray[Any, np.dtype[np.uint8]]:
         rgba = out.convert("RGBA")
         black = Image.new("RGBA", rgba.size, (0, 0, 0, 255))
         out = Image.alpha_composite(black, rgba)
-    return np.array(out.convert("RGB"))
+    return out if out.mode == "RGB" else out.convert("RGB")
 
 
 def _full_scale(im: Image.Image) -> int | None:

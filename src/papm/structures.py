@@ -36,10 +36,14 @@ class Sample:
     roi_source: Callable[[], Tensor] | None = None  # -> bool [H, W], True where objects count
     perspective: Callable[[], Tensor] | None = None  # -> float [H, W], pixels per metre
     meta: Mapping[str, Any] = field(default_factory=dict)
+    annotations: Mapping[str, Tensor] = field(
+        default_factory=dict
+    )  # points [n, 2] of each person, where several clicked
+    original: Sample | None = None  # the sample of the files, when this one shows it at another size
 
     @property
     def path(self) -> Path | None:
-        """The image file, or None for a scene that is drawn on demand."""
+        """The image file, or None for a scene that is drawn on demand and for an image at another size than its file."""
         return self.source if isinstance(self.source, Path) else None
 
     @property
@@ -83,12 +87,18 @@ class Sample:
         """The points inside the image: what a network can learn from."""
         return self.points[self.inside]
 
+    @property
+    def published(self) -> Sample:
+        """The sample of the files, whose points, size and region figures are compared with."""
+        return self.original or self
+
     def keep(self, mask: Tensor) -> Sample:
         """The same sample with only the points that `mask` picks (bool [n] or indices)."""
         pick: dict[str, Any] = {
             k: None if (v := getattr(self, k)) is None else v[mask] for k in ("labels", "boxes", "extents")
         }
-        return replace(self, points=self.points[mask], **pick)
+        original = None if self.original is None else self.original.keep(mask)
+        return replace(self, points=self.points[mask], original=original, **pick)
 
 
 @dataclass(frozen=True)
@@ -230,3 +240,15 @@ class Prediction:
     scores: Tensor | None = None  # [n]
     labels: Tensor | None = None  # [n] int64
     name: str = ""
+    classes: tuple[str, ...] = ()  # what is counted, by name, where there are several kinds
+
+    @property
+    def class_counts(self) -> list[float]:
+        """Counts of the classes; empty where there is one class only, or none is known."""
+        if self.density is not None:
+            if self.density.ndim != 3 or len(self.density) < 2:
+                return []
+            return [float(c) for c in self.density.detach().double().sum((1, 2))]
+        if self.labels is None or (len(self.classes) < 2 and not (len(self.labels) and int(self.labels.max()) > 0)):
+            return []
+        return [float(c) for c in torch.bincount(self.labels.detach().cpu(), minlength=len(self.classes))]

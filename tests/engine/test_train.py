@@ -243,7 +243,7 @@ def test_what_cannot_be_trained_is_refused_before_anything_is_written(tmp_path: 
     given = {"data": SPEC, "network": {"trunk": "tiny"}, "crop": 128, "margin": 32, "region": 64, "device": "cpu"}
     with pytest.raises(ConfigError, match="region=64 is for losses on density maps"):
         engine.train(engine.resolve("p2p-papm", "p2pnet", given), tmp_path / "run")
-    with pytest.raises(ConfigError, match="num_classes=3"):
+    with pytest.raises(DataError, match=r"no label, which network\.num_classes=3 needs"):
         engine.train(config(network={"num_classes": 3}), tmp_path / "run")
     assert not (tmp_path / "run").exists()
 

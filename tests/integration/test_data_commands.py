@@ -462,3 +462,58 @@ def test_shanghaitech_a(papm: Papm) -> None:
     facts = papm("info", spec, "--json").json
     assert {s: (f["images"], f["points"]) for s, f in facts.items()} == {"train": (300, 162707), "test": (182, 78970)}
     assert papm("check", spec, "--quick").code == 0
+
+
+# --- formats of annotation tools ---------------------------------------------------------------------------------------
+
+
+def test_list_names_the_formats_of_a_folder(papm: Papm) -> None:
+    from papm.data.file_formats import FORMATS
+
+    folder = next(r for r in papm("list", "--json").json if r["name"] == "folder")
+    assert [f["name"] for f in folder["formats"]] == list(FORMATS)
+    text = papm("list").out
+    assert all(f.summary in text and f.layout in text for f in FORMATS.values())
+
+
+@pytest.mark.parametrize(
+    "to", ["txt", "csv", "coco", "yolo", "voc", "cvat", "labelstudio", "labelme", "via", "dotdotgoose", "nwpu"]
+)
+def test_convert_to_a_tool_and_back(papm: Papm, tmp_path: Path, to: str) -> None:
+    made, back = tmp_path / "made", tmp_path / "back"
+    ran = papm("convert", SCENES, "--out", made, "--to", to, "--json")
+    before = data.open_spec(SCENES)
+    assert ran.code == 0, ran
+    assert {s: n["points"] for s, n in ran.json["splits"].items()} == {
+        s: sum(x.count for x in d) for s, d in before.items()
+    }
+    assert papm("check", made).code == 0
+    assert papm("convert", made, "--out", back).code == 0
+    for split, after in data.open_spec(str(back)).items():
+        for a, b in zip(before[split], after, strict=True):
+            assert a.name == b.name and a.count == b.count
+            if to not in ("voc", "yolo"):  # which tell the centre of a box, and the scene's points are not these
+                order = [torch.argsort(p[:, 0] * 1e3 + p[:, 1]) for p in (a.points, b.points)]
+                assert torch.allclose(a.points[order[0]], b.points[order[1]], atol=1e-3)
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["back", "made"]  # no draft is left
+
+
+def test_convert_says_what_a_format_cannot_hold(papm: Papm, photos: Path, tmp_path: Path) -> None:
+    (photos / "b_0.txt").write_text("5 5\n-2 3\n")
+    ran = papm("convert", photos, "--out", tmp_path / "o", "--to", "yolo", "--json")
+    assert ran.code == 0 and "as yolo cannot hold points outside their image" in ran.err
+    assert ran.json["splits"]["all"] == {"images": 10, "points": 17, "outside": 0}
+    assert (tmp_path / "o/data.yaml").is_file() and (tmp_path / "o/labels/b_1.txt").read_text().count("\n") == 2
+
+
+def test_convert_refuses_wrong_words(papm: Papm, photos: Path, tmp_path: Path) -> None:
+    assert "did you mean 'yolo'" in papm("convert", photos, "--out", tmp_path / "o", "--to", "yollo").sentence
+    assert "--box" in papm("convert", photos, "--out", tmp_path / "o", "--to", "voc", "--box", "0").sentence
+    assert "known: auto" in papm("info", photos, "format=xml").sentence
+    assert not (tmp_path / "o").exists()
+
+
+def test_the_side_of_a_box_is_chosen(papm: Papm, photos: Path, tmp_path: Path) -> None:
+    assert papm("convert", photos, "--out", tmp_path / "o", "--to", "voc", "--box", "4").code == 0
+    boxes = data.open_spec(str(tmp_path / "o"))["all"][5].boxes
+    assert boxes is not None and boxes[0].tolist() == pytest.approx([4.25, 2, 8.25, 6])

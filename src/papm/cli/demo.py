@@ -15,7 +15,7 @@ def add(app: typer.Typer) -> None:
 def demo(
     out: Annotated[Path, typer.Option(help="Where the runs and report.html go.")] = Path("demo"),
     look: Annotated[str, typer.Option(help="crowd, vehicles or cells.")] = "crowd",
-    steps: Annotated[int, typer.Option(help="Training steps of each of the runs.")] = 600,
+    steps: Annotated[int, typer.Option(help="Training steps of each of the runs.")] = 450,
     seed: Annotated[int, typer.Option(help="Seed of the scenes and of training.")] = 0,
     force: Annotated[bool, typer.Option("--force", help="Replace an earlier demo in --out.")] = False,
     json: Annotated[bool, typer.Option("--json", help="Print the comparison as JSON.")] = False,

@@ -23,11 +23,11 @@ SHOWN = (1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 64.0, 100.0)  # thresholds in the table
 IN_FILE = (4.0, 8.0, 16.0, 100.0)  # and in the CSV of its images
 
 
-def open_split(data: str, split: str) -> tuple[Dataset, str]:
+def open_split(data: str, split: str, options: Mapping[str, Any] | None = None) -> tuple[Dataset, str]:
     """The split asked for; data without splits is evaluated whole."""
     from papm import data as datasets
 
-    splits = datasets.open_spec(data)
+    splits = datasets.open_spec(data, **(options or {}))
     if split not in splits:
         if set(splits) != {"all"} or split != "test":
             raise unknown("split", split, splits)
@@ -37,7 +37,7 @@ def open_split(data: str, split: str) -> tuple[Dataset, str]:
             "This data has no split 'test': all images are counted, also those a model was trained on (papm data split)."
         )
         split = "all"
-    return datasets.require_annotated(splits[split]), split
+    return splits[split], split
 
 
 @dataclass(frozen=True)
@@ -71,13 +71,27 @@ def from_files(predictions: Path, ground_truth: Path) -> PointSet:
     )
 
 
-def from_model(model: Path, data: str, split: str, device: str, sized: bool) -> tuple[PointSet, dict[str, str]]:
-    """Points that a model finds in a split, within regions of interest; `sized` asks for the sizes of the objects."""
+def from_model(
+    model: Path,
+    data: str,
+    split: str,
+    device: str,
+    sized: bool,
+    options: Mapping[str, Any] | None = None,
+    tile: str = "auto",
+) -> tuple[PointSet, dict[str, str]]:
+    """Points that a model finds in a split, within regions of interest; `sized` asks for the sizes of the objects.
+
+    Everything is in pixels of the files: a model that was trained on resized images resizes them itself.
+    """
     from papm.cli import ui
+    from papm.data import require_annotated
+    from papm.data.resize import take
     from papm.predict.predictor import Counter
 
-    counter = Counter.load(model, device)
-    dataset, split = open_split(data, split)
+    counter = Counter.load(model, device, tile)
+    dataset, split = open_split(data, split, take("", options or {})[1])
+    require_annotated(dataset)
     if not len(dataset):
         raise DataError(f"{data}: the split '{split}' has no images")
     sizes = [_sizes(s, data) for s in dataset] if sized else []

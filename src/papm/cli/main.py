@@ -8,6 +8,7 @@ import sys
 
 import typer
 
+from papm.cli import train
 from papm.errors import PapmError
 from papm.version import __version__
 
@@ -41,9 +42,9 @@ def options(
 @functools.cache
 def build() -> typer.Typer:
     """The application with every command."""
-    from papm.cli import bench, data, demo, doctor, evaluate, predict, report, train
+    from papm.cli import bench, data, demo, doctor, evaluate, export, predict, report
 
-    for module in (demo, train, evaluate, predict, report, doctor):
+    for module in (demo, train, evaluate, predict, export, report, doctor):
         module.add(app)
     app.add_typer(data.app, name="data")
     app.add_typer(bench.app, name="bench")
@@ -58,6 +59,7 @@ def main(argv: list[str] | None = None) -> None:
         if hasattr(stream, "reconfigure"):
             stream.reconfigure(errors="replace")
     try:
+        train.refuse_settings_as_options(sys.argv[1:] if argv is None else argv)
         build()(args=argv)
     except PapmError as error:
         sys.stderr.write(f"papm: {error}\n")

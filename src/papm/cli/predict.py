@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from papm.errors import DataError
+
+if TYPE_CHECKING:
+    from papm.structures import Prediction
 
 
 def add(app: typer.Typer) -> None:
@@ -21,6 +24,9 @@ def predict(
     device: Annotated[str, typer.Option(help="auto, cpu or cuda.")] = "auto",
     overlays: Annotated[bool, typer.Option(help="Draw the density and points over each image.")] = True,
     points: Annotated[bool, typer.Option(help="Also find where the objects are.")] = True,
+    tile: Annotated[
+        str, typer.Option(help="Cut large images into tiles: auto, none, or the side of a tile in pixels.")
+    ] = "auto",
     json: Annotated[bool, typer.Option("--json", help="Print the counts as JSON.")] = False,
 ) -> None:
     """Count in images: counts.csv, points.csv, results.json and a picture for each.
@@ -31,7 +37,7 @@ def predict(
     from papm.images import find_images, read_image
     from papm.predict.overlay import overlay, save_png
     from papm.predict.predictor import Counter
-    from papm.predict.results import file_names, write_results
+    from papm.predict.results import file_names, image_names, write_results
 
     files: list[Path] = []
     for path in images:
@@ -45,19 +51,20 @@ def predict(
             files.append(path)
         else:
             raise DataError(f"{path}: no such image or folder")
-    counter = Counter.load(model, device)
+    counter = Counter.load(model, device, tile)
     predictions, faults = [], []
-    pictures = file_names([f.name for f in files])
+    files = list(dict.fromkeys(files))
+    names = image_names(files)
     try:
         with ui.items("counting", len(files)) as advance:
-            for file, picture in zip(files, pictures):
+            for file, name, picture in zip(files, names, file_names(names)):
                 try:
                     image = read_image(file)
                 except DataError as error:  # one bad file among many is named, the others are counted
                     faults.append(str(error))
                     advance()
                     continue
-                made = counter.predict(image, points=points, name=file.name)
+                made = counter.predict(image, points=points, name=name, on_tile=advance.part)
                 predictions.append(made)
                 if overlays:
                     drawn = overlay(image, made.density, made.stride, points=made.points)
@@ -69,10 +76,11 @@ def predict(
         if predictions:
             write_results(predictions, out)
     if json:
-        ui.print_json([{"image": p.name, "count": round(p.count, 3)} for p in predictions])
+        ui.print_json([{"image": p.name, "count": round(p.count, 3), **_classes(p)} for p in predictions])
     else:
         for p in predictions[:20]:
-            ui.say(f"{p.count:9.1f}  {p.name}")
+            apart = ", ".join(f"{k} {v:.1f}" for k, v in _classes(p).get("classes", {}).items())
+            ui.say(f"{p.count:9.1f}  {p.name}{f'  ({apart})' if apart else ''}")
         if len(predictions) > 20:
             ui.say(f"… and {len(predictions) - 20} more in {out}/counts.csv")
         ui.say(f"Results in {out}")
@@ -80,3 +88,10 @@ def predict(
         ui.note(f"papm: {fault}")
     if faults:
         raise typer.Exit(2)
+
+
+def _classes(prediction: Prediction) -> dict[str, Any]:
+    """Counts of the classes by name, where there are several."""
+    apart = prediction.class_counts
+    names = prediction.classes or tuple(map(str, range(len(apart))))
+    return {"classes": {k: round(v, 3) for k, v in zip(names, apart)}} if apart else {}

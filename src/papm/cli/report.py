@@ -1,4 +1,4 @@
-"""`papm report`."""
+"""`papm report`: the page of a run, or of several runs side by side."""
 
 from __future__ import annotations
 
@@ -7,17 +7,92 @@ from typing import Annotated
 
 import typer
 
+from papm.errors import ConfigError, PapmError
+
 
 def add(app: typer.Typer) -> None:
     app.command("report")(report)
 
 
-def report(run: Annotated[Path, typer.Argument(help="A run folder.")]) -> None:
-    """Write report.html of a run again, from what its folder holds.
+def report(
+    runs: Annotated[list[Path], typer.Argument(help="A run folder, or several to compare.")],
+    out: Annotated[
+        Path | None, typer.Option(help="With several: the page to write; comparison.html beside the first run.")
+    ] = None,
+    json: Annotated[bool, typer.Option("--json", help="With several: print the comparison as JSON.")] = False,
+) -> None:
+    """Write report.html of a run again, from what its folder holds; of several runs, compare them.
 
-    Example: papm report runs/first
+    Runs on the same test images are compared image by image: is the first one better, or was it luck?
+
+    Examples:
+
+    papm report runs/first
+
+    papm report runs/first runs/second
     """
     from papm.cli import ui
+
+    if len(runs) > 1:
+        _compare(runs, out, json)
+        return
+    if out is not None or json:
+        raise ConfigError("--out and --json go with several runs; the page of one run is its report.html")
     from papm.report.run import write_report
 
-    ui.say(f"Report: {write_report(run)}")
+    ui.say(f"Report: {write_report(runs[0])}")
+
+
+def _compare(folders: list[Path], out: Path | None, json: bool) -> None:
+    from papm.cli import ui
+    from papm.report.compare import ComparedRun, differences, write_comparison
+    from papm.report.load import number, read_run
+
+    compared = []
+    for folder, label in zip(folders, _labels(folders)):
+        result = read_run(folder).result
+        if result is None:
+            raise PapmError(f"{folder}: this run has not finished, so there is nothing to compare; go on with --resume")
+        group = " ".join(str(result[k]) for k in ("dataset", "split") if result.get(k))
+        compared.append(ComparedRun(label, group or "test", folder, result))
+    labels, groups = ([*dict.fromkeys(names)] for names in zip(*((r.label, r.group) for r in compared)))
+    found = differences(compared, labels, groups)
+    page = out or folders[0].resolve().parent / "comparison.html"
+    intro = f"{len(compared)} runs; differences are to {labels[0]}, on the same images where both have them."
+    write_comparison(page, title=" · ".join(labels), intro=intro, runs=compared)
+    if json:
+        rows = []
+        for r in compared:
+            d = found.get((r.label, r.group))
+            figures = {k: number(r.result, k) for k in ("mae", "rmse", "nae", "bias")}
+            versus = None if d is None else d.to_dict()
+            rows.append({"run": str(r.folder), "data": r.group, **figures, "against_first": versus})
+        ui.print_json({"first": str(folders[0]), "runs": rows, "page": str(page)})
+        return
+    table: list[list[object]] = []
+    for r in compared:
+        d = found.get((r.label, r.group))
+        verdict = "" if d is None else "unclear" if not d.significant else "better" if d.difference < 0 else "worse"
+        against = "" if d is None else f"{d.difference:+.2f} ({d.low:+.2f} to {d.high:+.2f})"
+        values = [v if (v := number(r.result, k)) is not None else "–" for k in ("mae", "rmse")]
+        table.append([r.label, r.group, *values, against, verdict])
+    ui.table(["run", "data", "MAE", "RMSE", f"MAE less {labels[0]}, 95 % interval", ""], table)
+    if not found:
+        ui.note("None of the others was tested on the same images as the first, so nothing is compared image by image.")
+    ui.say(f"Page: {page}")
+
+
+def _labels(folders: list[Path]) -> list[str]:
+    """The shortest ends of the paths that tell the runs apart.
+
+    >>> _labels([Path("a/run"), Path("b/run")])
+    ['a/run', 'b/run']
+    """
+    resolved = [f.resolve() for f in folders]
+    if len(set(resolved)) < len(resolved):
+        raise ConfigError("a run is given twice")
+    for depth in range(1, max(len(r.parts) for r in resolved) + 1):
+        names = ["/".join(r.parts[-depth:]) for r in resolved]
+        if len(set(names)) == len(names):
+            return names
+    return [str(r) for r in resolved]

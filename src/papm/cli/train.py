@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -10,9 +11,43 @@ import typer
 
 from papm.errors import ConfigError
 
+OPTIONS = ("method", "backbone", "weights", "init", "out", "config", "resume", "dry-run", "json", "help")
+
 
 def add(app: typer.Typer) -> None:
     app.command("train")(train)
+
+
+def refuse_settings_as_options(argv: Sequence[str]) -> None:
+    """`papm train … --steps 5` is a slip that many tools allow: say how it is written here.
+
+    >>> refuse_settings_as_options(["train", "photos", "--steps", "5"])
+    Traceback (most recent call last):
+    papm.errors.ConfigError: --steps is a setting, not an option: write steps=5
+    """
+    from papm import config as configuration
+
+    if not argv or argv[0] != "train":
+        return
+    known = {*configuration.names(), "learning_rate", "epochs"} - set(OPTIONS)
+    for k, word in enumerate(argv):
+        if word == "--":
+            return
+        if not word.startswith("--"):
+            continue
+        name, equals, value = word[2:].partition("=")
+        key = name.replace("-", "_")
+        if name in OPTIONS or (
+            key.partition(".")[0] not in known and key.partition(".")[0] not in configuration.GROUPS
+        ):
+            continue
+        if key == "data":
+            raise ConfigError("data is the first argument, not an option: write papm train DATA …")
+        following = argv[k + 1] if k + 1 < len(argv) and not argv[k + 1].startswith("-") else "VALUE"
+        if key == "epochs":
+            raise ConfigError("training is counted in steps of `batch` crops, not in epochs: write steps=NUMBER")
+        key = "lr" if key == "learning_rate" else key
+        raise ConfigError(f"--{name} is a setting, not an option: write {key}={value if equals else following}")
 
 
 def train(
@@ -57,9 +92,10 @@ def train(
     resolved = engine.resolve(str(given.get("method", "hd-papm")), str(given.get("backbone", "vgg19")), given)
     if dry_run:
         from papm.engine.dry_run import dry_run as estimate
+        from papm.engine.dry_run import in_words
 
         found = estimate(resolved)
-        ui.print_json(found) if json else ui.table(["what", "value"], [[k, v] for k, v in found.items()])
+        ui.print_json(found) if json else ui.say(in_words(found, resolved))
         return
     with ui.bar() as progress:
         reading = progress.add_task("reading images", total=None, note="")

@@ -77,13 +77,24 @@ class _Items:
     def __init__(self, progress: Progress, task: TaskID, what: str, total: int) -> None:
         self.progress, self.task, self.what, self.total = progress, task, what, total
         self.done, self.said = 0, time.monotonic()
+        self.began = self.said
 
     def __call__(self) -> None:
         self.done += 1
-        self.progress.advance(self.task)
+        self.progress.update(self.task, advance=1, note="")
+        self.began = time.monotonic()
+        self._say(f"{self.what}: {self.done}/{self.total}")
+
+    def part(self, done: int, total: int) -> None:
+        """How far the present item is, once it has taken two seconds."""
+        if total > 1 and time.monotonic() - self.began > 2:
+            self.progress.update(self.task, note=f"tile {done}/{total}")
+            self._say(f"{self.what}: {self.done}/{self.total}, tile {done}/{total} of the next")
+
+    def _say(self, text: str) -> None:
         if not err.is_terminal and time.monotonic() - self.said > 10:
             self.said = time.monotonic()
-            note(f"{self.what}: {self.done}/{self.total}")
+            note(text)
 
 
 @contextmanager

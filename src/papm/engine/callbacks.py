@@ -7,6 +7,7 @@ import signal
 import threading
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -188,7 +189,7 @@ class Keeper(Checkpoint):
         checkpoint["papm"] = self._spec(trainer.global_step).to_mapping()
 
     def _spec(self, step: int) -> ModelSpec:
-        return ModelSpec(self.spec.backbone, self.spec.options, self.spec.method, self.spec.config, step)
+        return replace(self.spec, step=step)
 
     def on_train_batch_end(
         self, trainer: pl.Trainer, pl_module: pl.LightningModule, outputs: Any, batch: Any, batch_idx: int

@@ -18,6 +18,7 @@ from papm.config import TrainConfig
 from papm.data.augment import Augment, Plan, cut_crops, plan, render
 from papm.data.base import Dataset
 from papm.data.cache import ImageStore, build_store, decoded_bytes
+from papm.data.disk_cache import DiskStore, open_store
 from papm.data.splits import Splits
 from papm.points import displace, spacing
 from papm.structures import Batch, PointBatch, Sample
@@ -38,15 +39,27 @@ TrainBatch = tuple[Batch, PointBatch]
 def training_points(sample: Sample, config: TrainConfig) -> np.ndarray:
     """Points a network learns from, [n, 3]: x, y inside the image and its region, and the spacing to the neighbours.
 
-    Deterministic in the seed and the sample's name, whatever the order of the images.
+    Of several classes [n, 4], with the label. Deterministic in the seed and the sample's name, whatever the order of the
+    images.
     """
-    xy = sample.points[sample.inside & sample.counted]
+    used = sample.inside & sample.counted
+    xy = sample.points[used]
+    labels = torch.zeros(len(xy), dtype=torch.int64) if sample.labels is None else sample.labels[used]
     if config.noise > 0:
         rng = np.random.default_rng([config.seed, 4, *sample.name.encode()])
-        xy, _ = displace(xy, sample.size, config.noise, config.noise_kind, rng, edge=config.noise_edge)
-        xy = xy[replace(sample, points=xy).counted]
+        xy, kept = displace(xy, sample.size, config.noise, config.noise_kind, rng, edge=config.noise_edge)
+        still = replace(sample, points=xy).counted
+        xy, labels = xy[still], labels[kept][still]
     alone = sum(sample.size) / 8 / 0.3  # a single point's adaptive bandwidth is then mean(H, W)/4
-    return np.concatenate([xy.numpy(), spacing(xy, alone=alone).numpy()[:, None]], 1).astype(np.float32)
+    columns = [xy.numpy(), spacing(xy, alone=alone).numpy()[:, None]]
+    if several_classes(config):
+        columns.append(labels.numpy()[:, None])
+    return np.concatenate(columns, 1).astype(np.float32)
+
+
+def several_classes(config: TrainConfig) -> bool:
+    """Whether points need their labels: the network has a map, or a score, for each of several classes."""
+    return int(config.network.get("num_classes", 1)) > 1
 
 
 def available_memory() -> int:
@@ -84,15 +97,17 @@ class CountingData(pl.LightningDataModule):
             scale_max=config.scale_max,
             margin=config.margin,
             halo=halo,
+            labelled=several_classes(config),
         )
         self.points = [training_points(s, config) for s in splits.train.samples]
         self.sizes = [s.size for s in splits.train.samples]
         self.cache_folder = cache_folder or Path(os.environ.get("PAPM_CACHE", "~/.cache/papm")).expanduser() / "images"
         self.on_item = on_item
-        self.store: ImageStore | None = None
+        self.store: ImageStore | DiskStore | None = None
         self.eval_images: list[torch.Tensor] | None = None
         self._truth: list[float] | None = None
         self._cut = cut_crops
+        self.keep_plans = False  # hand plans over as they are: the step cuts the crops itself
 
     # -- preparing ---------------------------------------------------------------------------------------------------
 
@@ -113,13 +128,16 @@ class CountingData(pl.LightningDataModule):
         if self.store is not None:
             return
         where = self.place(device)
-        folder = self.cache_folder if where == "disk" else None
-        store = build_store(self.splits.train.samples, folder, self.on_item)
-        self.store = store.to(device) if where == "device" else store
+        samples = self.splits.train.samples
+        if where == "disk":
+            self.store = open_store(samples, self.cache_folder, self.on_item)
+        else:
+            decoded = build_store(samples, self.on_item)
+            self.store = decoded.to(device) if where == "device" else decoded
         if self.splits.monitor is not None and decoded_bytes(self.splits.monitor.samples) <= WATCHED_LIMIT:
             # Now rather than at the first evaluation: an unreadable image stops a run before it begins.
             self.eval_images = [s.to(device) for s in decode_all(self.splits.monitor)]
-        log.info("training images live in: %s (%.0f MB)", where, 3 * len(store.pixels) / 1e6)
+        log.info("training images live in: %s (%.0f MB)", where, self.store.nbytes / 1e6)
 
     def compile_crops(self) -> None:
         """One kernel for cropping, resizing, flipping, greying and normalising the whole batch."""
@@ -132,14 +150,18 @@ class CountingData(pl.LightningDataModule):
         return StepLoader(self)
 
     def transfer_batch_to_device(self, batch: Any, device: torch.device, dataloader_idx: int) -> Any:
-        if not isinstance(batch, Work):
+        if not isinstance(batch, Work) or (self.keep_plans and batch.plan is not None):
             return batch
         if batch.plan is not None:
-            assert self.store is not None
-            return render(self.store, batch.plan.to(device), self.augment, self._cut)
+            return self.render(batch.plan.to(device))
         assert batch.rendered is not None
         made, halo = batch.rendered
         return made.to(device), halo.to(device, non_blocking=True)
+
+    def render(self, plan: Plan) -> TrainBatch:
+        """The crops of a plan, on the device where plan and images live."""
+        assert self.store is not None
+        return render(self.store, plan, self.augment, self._cut)
 
     def val_dataloader(self) -> DataLoader[int]:
         """Indices of the watched images; each process gets its own, none twice."""
@@ -159,7 +181,7 @@ class CountingData(pl.LightningDataModule):
         """Objects of image `index` of the watched split; read once, its region of interest may be a file."""
         assert self.splits.monitor is not None
         if self._truth is None:
-            self._truth = [float(s.counted.sum()) for s in self.splits.monitor]
+            self._truth = [float(s.published.counted.sum()) for s in self.splits.monitor]
         return self._truth[index]
 
     def step_plan(self, step: int) -> Plan:
@@ -229,7 +251,7 @@ class StepLoader:
         data, trainer = self.data, self.data.trainer
         assert trainer is not None and data.store is not None
         first = trainer.global_step
-        on_device = data.store.pixels.device.type == trainer.strategy.root_device.type
+        on_device = data.store.device.type == trainer.strategy.root_device.type
         workers = data.config.workers
         if workers < 0:  # a GPU that waits for crops wants them cut elsewhere; a CPU that trains has no core to spare
             workers = 0 if trainer.strategy.root_device.type == "cpu" else min(8, (os.cpu_count() or 2) - 1)

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import dataclasses
+import sys
 import tempfile
 import time
+import warnings
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +20,15 @@ from papm.data.splits import choose
 from papm.engine.data import CountingData
 from papm.engine.evaluate import evaluate
 from papm.engine.module import CountingModule
-from papm.engine.train import average_weights, build_loss, build_network, make_trainer, place_on, precision_of
+from papm.engine.train import (
+    average_weights,
+    build_loss,
+    build_network,
+    make_trainer,
+    place_on,
+    precision_of,
+    with_classes,
+)
 from papm.predict.predictor import pick_device
 
 
@@ -43,9 +53,11 @@ class _Clock(Callback):
 def dry_run(config: TrainConfig, steps: int | None = None, warmup: int | None = None) -> dict[str, Any]:
     """Step time, memory and wall time of a run, measured on its own data and machine; nothing is kept."""
     device = pick_device(config.device)
-    warmup = warmup or (20 if device.type == "cuda" else 2)
-    steps = steps or (100 if device.type == "cuda" else 5)
+    # On a GPU the first steps of each padded length of the points are recorded: those are not what a step takes.
+    warmup = warmup or (150 if device.type == "cuda" else 2)
+    steps = steps or (200 if device.type == "cuda" else 5)
     splits = choose(data.open_spec(config.data, **config.options), config.select, config.val_fraction, config.seed)
+    config = with_classes(config, splits)
     short = dataclasses.replace(config, steps=warmup + steps)
     network = build_network(config)
     loss = build_loss(config, network.stride)
@@ -60,15 +72,19 @@ def dry_run(config: TrainConfig, steps: int | None = None, warmup: int | None = 
         torch.cuda.reset_peak_memory_stats()
     with tempfile.TemporaryDirectory() as folder:
         callbacks = [c for c in (average_weights(config, device), clock) if c is not None]
-        make_trainer(short, Path(folder), device, callbacks, watch=False).fit(module, datamodule=counting)
+        with warnings.catch_warnings():  # as in engine.train: true of every run here
+            warnings.filterwarnings("ignore", message=".*does not have many workers.*")
+            warnings.filterwarnings("ignore", message=".*LeafSpec.*")
+            warnings.filterwarnings("ignore", message=".*lr_scheduler.step.*")
+            make_trainer(short, Path(folder), device, callbacks, watch=False).fit(module, datamodule=counting)
     step = (clock.stop - clock.start) / steps
     watched = splits.monitor
     evaluation = 0.0
     if watched is not None:
         few = watched[: min(8, len(watched))]
-        network.to(device)
+        plain = build_network(config).to(device)  # not compiled: that would be anew for every image size
         began = time.perf_counter()
-        evaluate(network, few, precision=precision_of(config, device))
+        evaluate(plain, few, precision=precision_of(config, device))
         evaluation = (time.perf_counter() - began) / len(few) * len(watched)
     evaluations = 0 if watched is None else config.steps // (config.eval_every or max(1, config.steps // 20)) + 1
     found: dict[str, Any] = {
@@ -79,6 +95,37 @@ def dry_run(config: TrainConfig, steps: int | None = None, warmup: int | None = 
         "evaluations": evaluations,
         "wall_minutes": round((loading + step * config.steps + evaluation * evaluations) / 60, 1),
     }
-    if device.type == "cuda":
-        found["peak_memory_gb"] = round(torch.cuda.max_memory_allocated() / 1e9, 2)
+    peak = torch.cuda.max_memory_allocated() if device.type == "cuda" else resident_bytes()
+    if peak:
+        found["peak_memory_gb"] = round(peak / 1e9, 2)
     return found
+
+
+def resident_bytes() -> int:
+    """The most memory this process has had; 0 where the system does not say."""
+    try:
+        import resource
+    except ImportError:  # Windows
+        return 0
+    unit = 1 if sys.platform == "darwin" else 1024
+    return int(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss) * unit
+
+
+def in_words(found: dict[str, Any], config: TrainConfig) -> str:
+    """The estimate as two sentences.
+
+    >>> print(in_words({"step_ms": 41.2, "images_per_second": 194.2, "loading_s": 1.0, "evaluation_s": 2.0, "evaluations": 21,
+    ...                 "wall_minutes": 1.8, "peak_memory_gb": 0.93}, TrainConfig(steps=1500, batch=8, crop=128)))
+    A step of 8 crops of 128 px takes 41 ms (194 crops a second); memory: 0.9 GB.
+    1,500 steps and 21 evaluations of 2.0 s: about 2 minutes in all.
+    """
+    step, minutes = found["step_ms"], found["wall_minutes"]
+    took = f"{step:.0f} ms" if step >= 10 else f"{step:.1f} ms"
+    memory = f"; memory: {found['peak_memory_gb']:.1f} GB" if "peak_memory_gb" in found else ""
+    times = f" and {found['evaluations']} evaluations of {found['evaluation_s']:.1f} s" if found["evaluations"] else ""
+    whole = f"{minutes / 60:.1f} hours" if minutes >= 90 else f"{minutes:.0f} minutes" if minutes >= 1.5 else "a minute"
+    whole = whole if minutes >= 0.5 else "less than a minute"
+    return (
+        f"A step of {config.batch} crops of {config.crop} px takes {took} ({found['images_per_second']:.0f} crops a second)"
+        f"{memory}.\n{config.steps:,} steps{times}: about {whole} in all."
+    )

@@ -4,16 +4,23 @@ from __future__ import annotations
 
 import csv
 import io
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 
+import numpy as np
 import torch
 
 from papm.data.base import Dataset, require_annotated
+from papm.data.classes import class_names, require_labels
+from papm.errors import DataError
 from papm.files import write_text
+from papm.metrics import game
 from papm.metrics.counting import CountingScore, bootstrap, counting_errors
-from papm.predict.predictor import counts, infer
+from papm.predict.predictor import class_counts, counts, objects
+from papm.predict.restore import restore
+from papm.predict.tiling import OnTile, Tile, infer
+from papm.structures import DensityOutput, PointProposals, Prediction, Sample
 
 
 @dataclass(frozen=True)
@@ -24,6 +31,10 @@ class Evaluation:
     predicted: list[float]
     truth: list[float]  # all annotated points (of the region of interest)
     inside: list[float]  # those inside the image
+    grid: list[dict[int, float]] = field(default_factory=list)  # GAME of each image by level, where it was asked for
+    classes: tuple[str, ...] = ()  # by name, where there are several and the points have labels
+    predicted_by_class: list[list[float]] = field(default_factory=list)  # a row an image
+    truth_by_class: list[list[float]] = field(default_factory=list)
 
     @property
     def score(self) -> CountingScore:
@@ -32,6 +43,17 @@ class Evaluation:
     @property
     def score_in_image(self) -> CountingScore:
         return counting_errors(self.predicted, self.inside)
+
+    @property
+    def class_scores(self) -> dict[str, CountingScore]:
+        """Errors of every class by itself; none where there is one class only."""
+        sides = zip(zip(*self.predicted_by_class), zip(*self.truth_by_class))
+        return {name: counting_errors(list(p), list(t)) for name, (p, t) in zip(self.classes, sides)}
+
+    @property
+    def game(self) -> dict[int, float]:
+        """GAME of the split by level: the mean over its images."""
+        return {k: float(np.mean([g[k] for g in self.grid])) for k in (self.grid[0] if self.grid else ())}
 
     def intervals(self) -> dict[str, tuple[float, float]]:
         """95 % bootstrap intervals over images."""
@@ -43,21 +65,36 @@ def evaluate(
     dataset: Dataset,
     *,
     precision: str = "32",
+    tile: Tile = "auto",
+    grid: bool = False,
+    classes: Sequence[str] = (),
     on_item: Callable[[], None] | None = None,
+    on_tile: OnTile | None = None,
 ) -> Evaluation:
-    """Count every image whole, at its own size, inside its region of interest where it has one."""
+    """Count every image whole, at the size the dataset gives it, inside its region of interest where it has one.
+
+    Large images are counted in tiles (`papm.predict.tiling`). The truth is that of the files: resizing changes neither a
+    count nor which points lie in a region. `grid` also measures GAME of each image.
+    Where the network counts several classes and the points have labels, each class is counted too; `classes` names them.
+    """
     require_annotated(dataset)
+    names = _classes_of(network, dataset, classes)
     was_training = network.training
     network.eval()
     device = next(network.parameters()).device
     half = {"bf16": torch.bfloat16, "16": torch.float16}.get(precision)
     # Every image has its own size: searching the fastest convolution for each costs more than it gives.
     benchmark, torch.backends.cudnn.benchmark = torch.backends.cudnn.benchmark, False
-    predicted = []
+    predicted, errors, apart = [], [], []
     try:
         for sample in dataset:
             with torch.autocast(device.type, dtype=half, enabled=half is not None):
-                predicted.append(counts(infer(network, sample.image), roi=sample.roi)[0])
+                output = infer(network, sample.image, tile, on_tile)
+                predicted.append(counts(output, roi=sample.roi)[0])
+                if names:
+                    apart.append(class_counts(output, roi=sample.roi)[0])
+            if grid:
+                errors.append(grid_errors(output, sample))
             if on_item is not None:
                 on_item()
     finally:
@@ -66,17 +103,68 @@ def evaluate(
     return Evaluation(
         [s.name for s in dataset],
         [float(p) for p in torch.stack(predicted).tolist()] if predicted else [],
-        [float(s.counted.sum()) for s in dataset],
-        [float((s.counted & s.inside).sum()) for s in dataset],
+        [float(s.published.counted.sum()) for s in dataset],
+        [float((s.published.counted & s.published.inside).sum()) for s in dataset],
+        errors,
+        names,
+        torch.stack(apart).tolist() if apart else [],
+        [_labels_of(s.published, len(names)) for s in dataset] if names else [],
     )
 
 
+def _classes_of(network: torch.nn.Module, dataset: Dataset, names: Sequence[str]) -> tuple[str, ...]:
+    """Names of the classes to compare; none where there is one, or a point without label."""
+    number = int(getattr(network, "num_classes", 1))
+    truth = [s.published for s in dataset]
+    if number < 2 or any(s.labels is None for s in truth if len(s.points)):
+        return ()
+    require_labels(truth, number)
+    own = class_names(truth)
+    if names and any(s.meta.get("classes") for s in truth) and tuple(names) != own:
+        raise DataError(
+            f"the model counts {', '.join(names)}, the data has {', '.join(own)}; open it with the same classes in that order"
+        )
+    return tuple(names or own) if len(names or own) == number else tuple(str(k) for k in range(number))
+
+
+def _labels_of(sample: Sample, classes: int) -> list[float]:
+    """Objects of each class that count."""
+    if sample.labels is None:
+        return [0.0] * classes
+    return [float(c) for c in torch.bincount(sample.labels[sample.counted], minlength=classes)]
+
+
+def grid_errors(output: DensityOutput | PointProposals, sample: Sample) -> dict[int, float]:
+    """GAME(0) … GAME(3) of one image, in pixels of its file and inside its region of interest."""
+    truth = sample.published
+    if isinstance(output, DensityOutput):
+        density = output.density[0].float().cpu()
+        made = restore(Prediction(0.0, sample.size, density, output.stride), truth.size)
+        assert made.density is not None
+        return game.game(
+            made.density, truth.points, size=truth.size, stride=made.stride, roi=truth.roi, whole_cells=True
+        )
+    found = output.points[0][objects(output)[0]].float().cpu()
+    # A proposal that was moved across the border belongs to an object at it, as when it is counted.
+    limit = found.new_tensor([sample.size[1], sample.size[0]])
+    found = found.clamp(min=0).minimum(torch.nextafter(limit, torch.zeros_like(limit)))
+    made = restore(Prediction(0.0, sample.size, points=found), truth.size)
+    assert made.points is not None
+    return game.game_points(made.points, truth.points, size=truth.size, roi=truth.roi)
+
+
 def write_evaluation(path: Path, found: Evaluation) -> None:
-    """predictions.csv: one line an image, worst first, so that the file opens at what is worth looking at."""
-    rows = zip(found.names, found.predicted, found.truth, found.inside)
+    """predictions.csv: one line an image, worst first, so that the file opens at what is worth looking at.
+
+    Where there are several classes, two more columns for each: predicted_NAME and truth_NAME.
+    """
+    each = [list(zip(p, t)) for p, t in zip(found.predicted_by_class, found.truth_by_class)]
+    rows = zip(found.names, found.predicted, found.truth, found.inside, each or [[]] * len(found.names))
     buffer = io.StringIO()
     writer = csv.writer(buffer, lineterminator="\n")
-    writer.writerow(["image", "predicted", "truth", "truth_in_image"])
-    for name, p, t, i in sorted(rows, key=lambda r: -abs(r[1] - r[2])):
-        writer.writerow([name, f"{p:.3f}", f"{t:.0f}", f"{i:.0f}"])
+    more = [f"{side}_{name}" for name in found.classes for side in ("predicted", "truth")]
+    writer.writerow(["image", "predicted", "truth", "truth_in_image", *more])
+    for name, p, t, i, apart in sorted(rows, key=lambda r: -abs(r[1] - r[2])):
+        of_class = [cell for a, b in apart for cell in (f"{a:.3f}", f"{b:.0f}")]
+        writer.writerow([name, f"{p:.3f}", f"{t:.0f}", f"{i:.0f}", *of_class])
     write_text(path, buffer.getvalue())

@@ -21,7 +21,9 @@ from papm import checkpoint, data, losses, methods, models
 from papm import config as configuration
 from papm.checkpoint import ModelSpec
 from papm.config import TrainConfig
+from papm.data import resize
 from papm.data.base import Dataset
+from papm.data.classes import class_names, number_of_classes, require_labels
 from papm.data.splits import Splits, choose
 from papm.engine import run_folder
 from papm.engine.callbacks import (
@@ -33,12 +35,13 @@ from papm.engine.callbacks import (
     StopOnInterrupt,
     Watcher,
 )
-from papm.engine.data import CountingData
+from papm.engine.data import CountingData, several_classes
 from papm.engine.evaluate import Evaluation, evaluate, write_evaluation
 from papm.engine.module import CountingModule
 from papm.engine.run_folder import hardware, revision
 from papm.errors import ConfigError, PapmError, unknown
 from papm.files import write_json
+from papm.losses.classes import ClassLoss
 from papm.losses.regions import RegionLoss
 from papm.models import Network
 from papm.predict.predictor import pick_device
@@ -48,7 +51,7 @@ log = logging.getLogger(__name__)
 
 # Compiling takes most of a minute and saves about a quarter of a step of 5 to 15 ms (docs/results.md).
 COMPILE_PAYS = 5000
-# Fused kernels, launched as one CUDA graph for the forward pass and one for the backward pass.
+# Where a whole step cannot be recorded: a CUDA graph for the forward pass and one for the backward pass.
 COMPILE_MODE = "reduce-overhead"
 
 
@@ -83,6 +86,25 @@ def resolve(method: str, backbone: str, given: dict[str, Any]) -> TrainConfig:
     return config
 
 
+def with_bounds(config: TrainConfig) -> TrainConfig:
+    """The configuration with `data.resize=usual` spelt out: a model must know its sizes without its dataset."""
+    if "resize" not in config.options:
+        return config
+    name, _ = data.parse_spec(config.data)
+    return dataclasses.replace(config, options=resize.resolved(name, config.options))
+
+
+def with_classes(config: TrainConfig, splits: Splits) -> TrainConfig:
+    """The configuration with `network.num_classes=auto` spelt out; labels that do not fit the network are refused."""
+    if "num_classes" not in config.network:
+        return config
+    classes = number_of_classes(config.network["num_classes"], splits.train)
+    if classes > 1:
+        for split in (splits.train, splits.monitor, splits.test):
+            require_labels(split or (), classes)
+    return dataclasses.replace(config, network={**config.network, "num_classes": classes})
+
+
 def is_first_process() -> bool:
     """Whether this is the process that writes the run folder: the one that starts the others, or the only one."""
     return int(os.environ.get("LOCAL_RANK", "0")) == 0 and int(os.environ.get("NODE_RANK", "0")) == 0
@@ -111,8 +133,6 @@ def build_network(config: TrainConfig) -> Network:
     """The network of a configuration, with trunk weights or a whole checkpoint to start from."""
     torch.manual_seed(config.seed)
     network = models.create(config.backbone, config.weights, **config.network)
-    if network.num_classes > 1:
-        raise ConfigError(f"training counts one kind of object so far, not network.num_classes={network.num_classes}")
     if config.init is not None:
         file = checkpoint.resolve(Path(config.init).expanduser())
         spec, state = checkpoint.load(file)
@@ -123,8 +143,10 @@ def build_network(config: TrainConfig) -> Network:
 
 
 def build_loss(config: TrainConfig, stride: int) -> losses.CountingLoss:
-    """The loss of a configuration, on blocks when a region is set."""
+    """The loss of a configuration, map by map where there are several classes, on blocks when a region is set."""
     loss = losses.create(methods.method(config.method).loss, stride=stride, **config.loss)
+    if several_classes(config) and not isinstance(loss, losses.PointLoss):
+        loss = ClassLoss(loss, int(config.network["num_classes"]))
     if not config.region:
         return loss
     if isinstance(loss, losses.PointLoss):
@@ -147,8 +169,10 @@ def train(
 
     Where the device's memory does not hold a batch, the run starts again with half of it, and says so.
     """
+    config = with_bounds(config)
     if splits is None:
         splits = choose(data.open_spec(config.data, **config.options), config.select, config.val_fraction, config.seed)
+    config = with_classes(config, splits)
     if is_first_process():
         run_folder.check(folder, config, resume)
         say_what_is_left_out(splits.train)
@@ -194,6 +218,8 @@ def _train(
         run_folder.create(folder, config)
 
     spec = ModelSpec(config.backbone, dict(config.network), config.method, configuration.to_mapping(config))
+    if several_classes(config):
+        spec = dataclasses.replace(spec, classes=known_names(splits.train, network.num_classes))
     recorder = Recorder(folder, config.log_every, watcher)
     average = average_weights(config, device)
     state = average.network_state if average is not None else network.state_dict
@@ -222,15 +248,30 @@ def _train(
 
 def place_on(device: torch.device, module: CountingModule, counting: CountingData, config: TrainConfig) -> None:
     """Memory layout and compilation that suit the device."""
+    whole = records_whole_steps(device, module, counting, config)
+    if whole:
+        counting.keep_plans = module.record = True
     if device.type != "cuda":
         return
     network = module.network
     network.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
     if config.compile == "yes" or (config.compile == "auto" and config.steps >= COMPILE_PAYS):
-        network.compile(mode=COMPILE_MODE, dynamic=False)
+        network.compile(mode=None if whole else COMPILE_MODE, dynamic=False)
         counting.compile_crops()
-        if not module.loss.needs_images and not any(True for _ in module.loss.parameters()):
-            module.record_loss()  # what is recorded knows the gradient of the map only
+
+
+def records_whole_steps(
+    device: torch.device, module: CountingModule, counting: CountingData, config: TrainConfig
+) -> bool:
+    """Whether a step can be one CUDA graph: images on the GPU, one process, nothing random, no weights but the network's."""
+    return (
+        config.graph == "auto"
+        and counting.store is not None
+        and counting.store.device.type == "cuda"
+        and config.devices == 1
+        and precision_of(config, device) != "16"
+        and module.recordable
+    )
 
 
 def average_weights(config: TrainConfig, device: torch.device) -> AveragedWeights | None:
@@ -299,11 +340,13 @@ def finish(
         "options": {
             "loss": dict(config.loss),
             "network": dict(config.network),
+            "data": dict(config.options),
             "crop": config.crop,
             "batch": config.batch,
         },
         "select": config.select,
         "selected_step": spec.step,
+        "sizes": splits.sizes,
         "mae": None,
         "rmse": None,
         "mae_last": None,
@@ -313,7 +356,7 @@ def finish(
     }
     test = splits.test or splits.monitor
     if test is not None:
-        found = evaluate(network, test, precision=precision_of(config, device))
+        found = evaluate(network, test, precision=precision_of(config, device), classes=spec.classes)
         write_evaluation(folder / "predictions.csv", found)
         result |= scores(found)
         result["split"] = test.split
@@ -332,9 +375,15 @@ def finish(
     return result
 
 
+def known_names(dataset: Dataset, classes: int) -> tuple[str, ...]:
+    """A name for each class: those of the dataset where it has as many, else numbers."""
+    names = class_names(dataset)
+    return names if len(names) == classes else tuple(str(k) for k in range(classes))
+
+
 def scores(found: Evaluation) -> dict[str, Any]:
     """The figures of an evaluation as plain values."""
-    score = found.score.to_dict()
+    score, apart = found.score.to_dict(), found.class_scores
     return {
         "mae": score["mae"],
         "rmse": score["rmse"],
@@ -343,4 +392,5 @@ def scores(found: Evaluation) -> dict[str, Any]:
         "images": score["n"],
         "mae_in_image": found.score_in_image.mae,
         "intervals": {k: list(v) for k, v in found.intervals().items() if all(x == x for x in v)},
+        **({"classes": {k: {"mae": s.mae, "rmse": s.rmse} for k, s in apart.items()}} if apart else {}),
     }

@@ -16,6 +16,7 @@ P2PNet's published code drops the second term by a mistyped key; here it counts,
 from __future__ import annotations
 
 import functools
+import math
 
 import torch
 from torch import Tensor
@@ -129,6 +130,11 @@ class PointMatchingLoss(PointLoss):
         self.background_weight, self.ignore_border = float(background_weight), float(ignore_border)
         self.weights = {"classification": 1.0, "points": float(point_weight), "distance": 0.0, "surplus": 0.0}
 
+    @property
+    def phase(self) -> bool:
+        """Whether distances still cost as P2PNet's do."""
+        return self.progress < self.l2_warmup
+
     # -- matching ----------------------------------------------------------------------------------------------------
 
     def bandwidth(self, points: PointBatch) -> float | Tensor:
@@ -141,7 +147,7 @@ class PointMatchingLoss(PointLoss):
     def distance_cost(self, r2: Tensor, points: PointBatch) -> Tensor:
         """The cost of distance alone, [B, N, M] from squared distances of that shape."""
         r2 = r2.clamp(max=FARTHEST**2)
-        if self.cost == "l2" or self.progress < self.l2_warmup:
+        if self.cost == "l2" or self.phase:
             return l2_cost(r2)
         sigma = self.bandwidth(points)
         tau: float | Tensor
@@ -150,7 +156,7 @@ class PointMatchingLoss(PointLoss):
         elif isinstance(sigma, Tensor):
             tau = (self.kappa / ggd.transport_cost(sigma**2, sigma, self.shape))[..., None]
         else:
-            tau = self.kappa / float(ggd.transport_cost(torch.tensor(sigma) ** 2, sigma, self.shape))
+            tau = self.kappa / (sigma**2 * math.exp(0.5 ** (self.shape / 2)))  # κ/C(σ)
         if isinstance(sigma, Tensor):
             sigma = sigma[..., None].to(r2)
         return ggd_cost(r2, sigma, self.shape, tau, self.cap)

@@ -1,0 +1,114 @@
+"""`papm predict` end to end: names that collide, tiles, points of a point network; and slips of `papm train`."""
+
+from __future__ import annotations
+
+import csv
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import torch
+from PIL import Image
+
+from papm import checkpoint, models
+from papm.checkpoint import ModelSpec
+from papm.images import read_image
+
+Run = Callable[..., tuple[int, str, str]]
+
+
+@pytest.fixture
+def folders(tmp_path: Path) -> Path:
+    """a/x.png and b/x.png, of different sizes."""
+    for name, size in (("a", (90, 70)), ("b", (500, 260))):
+        (tmp_path / name).mkdir()
+        pixels = torch.randint(0, 256, (size[1], size[0], 3), dtype=torch.uint8).numpy()
+        Image.fromarray(pixels).save(tmp_path / name / "x.png")
+    return tmp_path
+
+
+def save(path: Path, name: str, **options: object) -> Path:
+    torch.manual_seed(0)
+    network = models.create(name, **options)
+    checkpoint.save(path, ModelSpec(name, options, "hd-papm"), network.state_dict())
+    return path
+
+
+def rows(path: Path) -> list[dict[str, str]]:
+    with path.open(encoding="utf-8", newline="") as file:
+        return list(csv.DictReader(file))
+
+
+def test_images_of_one_name_do_not_replace_each_other(folders: Path, run_papm: Run) -> None:
+    model, out = save(folders / "m.ckpt", "tiny"), folders / "out"
+    code, said, _ = run_papm("predict", model, folders / "a", folders / "b", folders / "a" / "x.png", "--out", out)
+    assert code == 0 and "a/x.png" in said and "b/x.png" in said
+    assert [r["image"] for r in rows(out / "counts.csv")] == [
+        "a/x.png",
+        "b/x.png",
+    ]  # the one given twice is counted once
+    assert {r["image"] for r in rows(out / "points.csv")} == {"a/x.png", "b/x.png"}
+    sizes = {path.name: tuple(read_image(path).shape[1:]) for path in (out / "overlays").iterdir()}
+    assert sizes == {"a_x.png": (70, 90), "b_x.png": (260, 500)}
+
+
+def test_tiles_count_what_the_whole_counts(folders: Path, run_papm: Run) -> None:
+    model = save(folders / "m.ckpt", "tiny")
+
+    def counted(*more: str) -> float:
+        words = ("predict", model, folders / "b", "--json", "--no-overlays", "--out", folders / "out", *more)
+        code, said, _ = run_papm(*words)
+        assert code == 0
+        return float(json.loads(said)[0]["count"])
+
+    assert counted("--tile", "192") == pytest.approx(counted("--tile", "none"), abs=2e-3) == counted()
+    for wrong, why in (("64", "leaves nothing to keep"), ("big", "tile is auto, none or a side in pixels")):
+        code, _, complaint = run_papm("predict", model, folders / "b", "--tile", wrong, "--out", folders / "out")
+        assert code == 2 and why in complaint
+
+
+def test_points_of_a_point_network_are_written_and_drawn(folders: Path, run_papm: Run) -> None:
+    torch.manual_seed(0)
+    network = models.create("p2pnet", trunk="tiny")
+    torch.nn.init.normal_(network.classes.output.weight, std=1.0)  # type: ignore[union-attr, arg-type]
+    model, out = folders / "p.ckpt", folders / "out"
+    checkpoint.save(model, ModelSpec("p2pnet", {"trunk": "tiny"}, "p2p-papm"), network.state_dict())
+    code, _, _ = run_papm("predict", model, folders / "a", "--out", out)
+    assert code == 0
+    [counted], points = rows(out / "counts.csv"), rows(out / "points.csv")
+    assert float(counted["count"]) == len(points) > 0
+    assert all(0 <= float(p["x"]) < 90 and 0 <= float(p["y"]) < 70 and 0.5 < float(p["score"]) <= 1 for p in points)
+    [found] = json.loads((out / "results.json").read_text(encoding="utf-8"))
+    assert len(found["points"]) == len(points)
+    drawn, before = read_image(out / "overlays" / "x.png"), read_image(folders / "a" / "x.png")
+    yellow = torch.tensor([255, 214, 10])[:, None, None]
+    near = [((p.int() - yellow).abs().amax(0) < 12).sum() for p in (drawn, before)]
+    assert near[0] > near[1] + 10
+
+
+@pytest.mark.parametrize(
+    ("words", "hint"),
+    [
+        (("--steps", "5"), "write steps=5"),
+        (("--steps=5",), "write steps=5"),
+        (("--eval-every", "9"), "write eval_every=9"),
+        (("--loss.sigma", "6"), "write loss.sigma=6"),
+        (("--learning-rate", "0.1"), "write lr=0.1"),
+        (("--lr",), "write lr=VALUE"),
+        (("--epochs", "3"), "write steps=NUMBER"),
+        (("--data", "photos"), "write papm train DATA"),
+    ],
+)
+def test_a_setting_written_as_an_option_gets_a_hint(words: tuple[str, ...], hint: str, run_papm: Run) -> None:
+    code, _, said = run_papm("train", "synthetic:train=2,test=1", *words)
+    assert code == 2 and hint in said and said.count("\n") == 1
+
+
+def test_a_dry_run_speaks_in_sentences(run_papm: Run, recwarn: pytest.WarningsRecorder) -> None:
+    words = ("train", "synthetic:train=4,test=2,size=64", "--backbone", "tiny", "--dry-run", "crop=64", "batch=2")
+    code, said, _ = run_papm(*words, "steps=1000")
+    assert code == 0 and said.startswith("A step of 2 crops of 64 px takes ") and "1,000 steps and " in said
+    assert " GB" in said and not [w for w in recwarn if "LeafSpec" in str(w.message)]
+    code, said, _ = run_papm(*words, "--json")
+    assert code == 0 and {"step_ms", "wall_minutes", "peak_memory_gb"} <= set(json.loads(said))
