@@ -343,6 +343,25 @@ def finish(
             "data": dict(config.options),
             "crop": config.crop,
             "batch": config.batch,
+            "training": {
+                k: getattr(config, k)
+                for k in (
+                    "optimizer",
+                    "lr",
+                    "trunk_lr",
+                    "weight_decay",
+                    "warmup",
+                    "schedule",
+                    "clip",
+                    "ema",
+                    "margin",
+                    "region",
+                    "flip",
+                    "grey",
+                    "scale_min",
+                    "scale_max",
+                )
+            },
         },
         "select": config.select,
         "selected_step": spec.step,
