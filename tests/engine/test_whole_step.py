@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from pathlib import Path
 from typing import Any
 
@@ -9,12 +10,13 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from papm import checkpoint
+from papm import checkpoint, data
 from papm.config import TrainConfig
 from papm.data.augment import Plan
 from papm.engine import train as engine
 from papm.engine.run_folder import read_metrics
 from papm.engine.whole_step import WholeStep
+from papm.errors import PapmError
 
 CPU = torch.device("cpu")
 
@@ -74,6 +76,67 @@ def test_what_is_not_finite_changes_no_weight(bad: float, clip: float) -> None:
     assert step.sums is not None and not torch.isfinite(step.sums).all()
 
 
+def test_a_gradient_that_is_not_finite_is_told_too() -> None:
+    """The step is skipped though its loss is a number: a run that skips every step must not look like one that learns."""
+    (a, optimizer), _ = pair(torch.optim.AdamW)
+
+    def forward(plan: Plan) -> tuple[Tensor, Tensor]:
+        total = a(plan.rows).square().sum().sub(a(plan.rows).square().sum().detach()).sqrt()  # 0, derivative infinite
+        return total, total.detach()[None]
+
+    step = WholeStep(forward, optimizer, 0.1, CPU, record=False)
+    before = {k: v.clone() for k, v in a.state_dict().items()}
+    assert step(Plan(torch.ones(2, 4), torch.ones(2, 2))) == 0
+    torch.testing.assert_close(a.state_dict(), before, rtol=0, atol=0)
+    assert step.sums is not None and not torch.isfinite(step.sums).any()
+
+
+def test_a_state_saved_on_another_device_is_taken_up() -> None:
+    """There weights lie otherwise in memory (channels last), and the state of the optimiser with them."""
+    x = torch.randn(2, 4, 8, 8, generator=torch.Generator().manual_seed(0))
+    torch.manual_seed(0)
+    a = nn.Conv2d(4, 5, 3)
+    b = nn.Conv2d(4, 5, 3).to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+    plain, other = (torch.optim.AdamW(m.parameters(), lr=1e-2) for m in (a, b))
+
+    def descend() -> None:
+        plain.zero_grad()
+        a(x).square().mean().backward()
+        plain.step()
+
+    def forward(plan: Plan) -> tuple[Tensor, Tensor]:
+        total = b(x).square().mean()
+        return total, total.detach()[None]
+
+    descend()
+    b.load_state_dict(a.state_dict())
+    other.load_state_dict(copy.deepcopy(plain.state_dict()))
+    WholeStep(forward, other, 0.0, CPU, record=False)(Plan(x, x))
+    descend()
+    torch.testing.assert_close(a.state_dict(), b.state_dict())
+
+
+def test_recorded_steps_are_the_same_steps(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Here a stand-in runs the step again: a recording for each length and phase, fed with the plan of each step."""
+    monkeypatch.setattr("papm.engine.whole_step.capture", lambda function, warm: (function, None))
+    (a, plain), (b, other) = pair(torch.optim.AdamW)
+    phases: list[int] = []
+
+    def forward(layer: nn.Linear, plan: Plan) -> tuple[Tensor, Tensor]:
+        total = layer(plan.rows.reshape(-1, 4)).square().sum() * plan.counts.sum()
+        return total, total.detach()[None]
+
+    usual = WholeStep(lambda plan: forward(a, plan), plain, 0.1, CPU, record=False)
+    recorded = WholeStep(lambda plan: forward(b, plan), other, 0.1, CPU, record=True)
+    for k in range(20):
+        rng = torch.Generator().manual_seed(k)
+        plan = Plan(torch.randn(2, (4, 8)[k % 2], generator=rng), torch.rand(2, 2, generator=rng))
+        torch.testing.assert_close(recorded(plan, k >= 12), usual(plan, k >= 12))
+        phases.append(len(recorded.records))
+    torch.testing.assert_close(a.state_dict(), b.state_dict())
+    assert (phases[5], phases[7], phases[-1]) == (0, 2, 4)
+
+
 @pytest.mark.parametrize("more", [{}, {"clip": 0.5}, {"method": "al-papm"}])
 def test_a_run_of_whole_steps_is_the_same_run(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, more: dict[str, Any]
@@ -117,3 +180,26 @@ def test_a_run_that_stops_goes_on_with_whole_steps(tmp_path: Path, monkeypatch: 
     torch.testing.assert_close(
         *(checkpoint.load(tmp_path / n / "best.ckpt")[1] for n in ("whole", "parts")), rtol=0, atol=0
     )
+
+
+def test_an_output_that_is_not_finite_stops_the_run_and_names_the_images(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As on a GPU, where nothing looks at the maps of a step."""
+    keys: dict[str, Any] = {"data": "synthetic:train=2,test=1,size=96,count=5-10", "device": "cpu", "steps": 6,
+                            "crop": 64, "batch": 2, "log_every": 2, "select": "last", "eval_every": 6}  # fmt: skip
+    config = engine.resolve("hd-papm", "tiny", keys)
+    build = engine.build_network
+
+    def broken(config: TrainConfig) -> Any:
+        network = build(config)
+        with torch.no_grad():
+            next(network.parameters()).fill_(float("nan"))
+        return network
+
+    monkeypatch.setattr(engine, "records_whole_steps", lambda *args: True)
+    monkeypatch.setattr(engine, "build_network", broken)
+    monkeypatch.setattr("papm.losses.base.check_density", lambda density: None)
+    names = [s.name for s in data.open_spec(config.data)["train"]]
+    with pytest.raises(PapmError, match=rf"became nan before step 2 \(first with a crop of ({names[0]}|{names[1]})"):
+        engine.train(config, tmp_path / "run")

@@ -375,3 +375,16 @@ def test_points_as_people_have_them() -> None:
         loss(density, [torch.zeros(0, 2), "here"])
     with pytest.raises(ConfigError, match="a density must be a tensor"):
         loss(density.numpy(), [torch.zeros(0, 2)] * 2)
+
+
+def test_balance_divides_by_the_number_of_points() -> None:
+    """1 + n of each image; 0 changes nothing."""
+    rng = torch.Generator().manual_seed(0)
+    density = torch.rand(3, 1, 4, 4, generator=rng)
+    points = [torch.rand(n, 2, generator=rng) * 32 for n in (0, 3, 15)]
+    plain = [float(losses.create("hd-papm")(density[k : k + 1], points[k : k + 1]).total) for k in range(3)]
+    balanced = losses.create("hd-papm", balance=1.0)(density, points).total
+    assert float(balanced) == pytest.approx((plain[0] + plain[1] / 4 + plain[2] / 16) / 3)
+    assert float(losses.create("hd-papm")(density, points).total) == pytest.approx(sum(plain) / 3)
+    with pytest.raises(ConfigError, match="balance of a density loss lies between 0 and 2"):
+        losses.create("gaussian", balance=-1.0)

@@ -116,7 +116,9 @@ class Recorder(Callback):
         assert isinstance(pl_module, CountingModule)
         values = pl_module.flush()
         if not all(torch.isfinite(torch.tensor(list(values.values())))):
-            raise PapmError(f"the loss became {values['loss']} before step {step}; try a smaller lr, or clip=1")
+            names = pl_module.broken_images(range(max(0, step - self.every), step))
+            where = f" (first with a crop of {', '.join(names)})" if names else ""
+            raise PapmError(f"the loss became {values['loss']} before step {step}{where}; try a smaller lr, or clip=1")
         values["lr"] = trainer.optimizers[0].param_groups[-1]["lr"]
         self._write(trainer, step, values)
         if self.watcher is not None and trainer.is_global_zero:

@@ -82,9 +82,9 @@ def dry_run(config: TrainConfig, steps: int | None = None, warmup: int | None = 
     evaluation = 0.0
     if watched is not None:
         few = watched[: min(8, len(watched))]
-        plain = build_network(config).to(device)  # not compiled: that would be anew for every image size
+        network.to(device)
         began = time.perf_counter()
-        evaluate(plain, few, precision=precision_of(config, device))
+        evaluate(network, few, precision=precision_of(config, device))
         evaluation = (time.perf_counter() - began) / len(few) * len(watched)
     evaluations = 0 if watched is None else config.steps // (config.eval_every or max(1, config.steps // 20)) + 1
     found: dict[str, Any] = {

@@ -15,12 +15,12 @@ from papm.data.augment import Plan
 from papm.engine.data import CountingData, TrainBatch, Work
 from papm.engine.whole_step import WholeStep
 from papm.errors import DataError, PapmError
-from papm.imagenet import normalize
 from papm.losses import CountingLoss, LossContext
 from papm.losses.base import masked
 from papm.metrics.torch_counting import CountingMetrics
 from papm.models import Network
 from papm.predict.predictor import counts, objects
+from papm.predict.tiling import infer
 from papm.structures import LossOutput, PointProposals
 
 
@@ -142,14 +142,33 @@ class CountingModule(pl.LightningModule):
         self._summed = 0
         return dict(zip(self._names, means))
 
+    @torch.no_grad()
+    def broken_images(self, steps: range) -> list[str]:
+        """Names of the images whose crops, in the first of these steps that has any, give outputs that are not finite.
+
+        Looked for when the loss is no longer a number: looking at every step would make the host wait for the device.
+        """
+        data = self.trainer.datamodule  # type: ignore[attr-defined]
+        assert isinstance(data, CountingData) and data.store is not None
+        for step in steps:
+            plan = data.plan(step, self.trainer.global_rank, self.trainer.world_size)
+            place = data.store.device if data.store.device.type == self.device.type else torch.device("cpu")
+            images = data.render(plan.to(place))[0].images.to(self.device)
+            with self.trainer.precision_plugin.forward_context():
+                output = self.network.forward(images)
+            values = output.logits if isinstance(output, PointProposals) else output.density
+            bad = ~torch.isfinite(values).flatten(1).all(1).cpu()
+            if bad.any():
+                return [data.splits.train[int(k)].name for k in plan.rows[bad, 0].tolist()]
+        return []
+
     # -- evaluation --------------------------------------------------------------------------------------------------
 
     def validation_step(self, index: int, batch_idx: int) -> None:
         data = self.trainer.datamodule  # type: ignore[attr-defined]
         assert isinstance(data, CountingData) and data.splits.monitor is not None
         image = data.watched(int(index), self.device)
-        # Not through __call__: a compiled network would be compiled again for every image size.
-        output = self.network.forward(normalize(image)[None])
+        output = infer(self.network, image)
         sample = data.splits.monitor[int(index)]
         truth = torch.tensor([data.truth(int(index))])
         self.metrics.update(counts(output, roi=sample.roi), truth.to(self.device, non_blocking=True))

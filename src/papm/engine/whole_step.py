@@ -4,8 +4,8 @@ At 8 × 256² the arithmetic of VGG19 takes 3 to 4 ms and launching its kernels 
 (`data.augment.Plan`, a few kilobytes) and touches nothing else of the host, so that all of it can be recorded as a CUDA graph,
 one for each padded length of the points. The first steps of a length run as usual: they are steps of the training too.
 
-A batch whose loss or gradient is not finite changes no weight: the update is skipped on the device, and the sums that are
-logged tell the host.
+A batch whose loss, or whose gradient where it is clipped, is not finite changes no weight: the update is skipped on the device,
+and the sums that are logged are no longer finite, which tells the host.
 """
 
 from __future__ import annotations
@@ -85,7 +85,7 @@ class WholeStep:
         self.update(gradients, finite)
         if self.sums is None:
             self.sums = torch.zeros_like(values)
-        self.sums += values
+        self.sums += torch.where(finite, values, torch.nan)
         self.total.copy_(total.detach())
 
     def _record(self, key: Hashable, plan: Plan) -> None:
@@ -111,12 +111,12 @@ class Update:
         self.groups: list[list[nn.Parameter]] = [g["params"] for g in optimizer.param_groups]
         self.rates = [torch.zeros((), device=device) for _ in self.groups]
         for p in self.parameters:
-            if not optimizer.state[p]:
-                optimizer.state[p] = {
-                    "step": torch.zeros((), device=device),
-                    "exp_avg": torch.zeros_like(p, memory_format=torch.preserve_format),
-                    "exp_avg_sq": torch.zeros_like(p, memory_format=torch.preserve_format),
-                }
+            state = optimizer.state[p]
+            # A state that was saved on another device may count its steps on the host, and lie otherwise in memory.
+            state["step"] = torch.as_tensor(state.get("step", 0.0), dtype=torch.float32, device=device)
+            for name in ("exp_avg", "exp_avg_sq"):
+                made = torch.zeros_like(p, memory_format=torch.preserve_format)
+                state[name] = made.copy_(state[name]) if name in state else made
 
     @property
     def parameters(self) -> list[nn.Parameter]:

@@ -4,6 +4,10 @@
 
 The sum runs over cells, not their mean: with a mean the gradient is so small that a ReLU head dies. The target is the
 points' kernel map at full resolution, block-summed to the network's stride; σ is in input pixels.
+
+Where people are counted, deviations grow with the count: the squared error of a crowded crop outweighs that of all others. With
+`balance` = 1 each image's sum is divided by 1 + its number of points, which is least squares weighted by the variance of a
+count; 0 is the paper's loss.
 """
 
 from __future__ import annotations
@@ -21,10 +25,17 @@ from papm.targets import MAX_RADIUS, Domain, Kernel, adaptive_sigma, density_map
 
 
 class DensityLoss(CountingLoss):
-    """½ Σ (density − target)², mean over images, with the target's kernel, σ and s; `scale` multiplies both maps."""
+    """½ Σ (density − target)² / (1 + n)^balance, mean over images; `scale` multiplies both maps."""
 
     def __init__(
-        self, stride: int = 8, *, kernel: Kernel = "ggd", sigma: float = 4.0, shape: float = 8.0, scale: float = 1.0
+        self,
+        stride: int = 8,
+        *,
+        kernel: Kernel = "ggd",
+        sigma: float = 4.0,
+        shape: float = 8.0,
+        scale: float = 1.0,
+        balance: float = 0.0,
     ) -> None:
         super().__init__(stride)
         if kernel not in get_args(Kernel):
@@ -32,7 +43,10 @@ class DensityLoss(CountingLoss):
         for name, value in (("sigma", sigma), ("shape", shape), ("scale", scale)):
             if not value > 0:
                 raise ConfigError(f"{name} of a density loss must be positive, not {value}")
+        if not 0 <= balance <= 2:
+            raise ConfigError(f"balance of a density loss lies between 0 and 2, not {balance}")
         self.kernel, self.sigma, self.shape, self.scale = kernel, float(sigma), float(shape), float(scale)
+        self.balance = float(balance)
         # A Gaussian neighbour beyond three bandwidths adds nothing worth the points carried along; tails of s < 2 reach
         # farther.
         reach = max(3 * self.sigma, ggd.support_radius(self.sigma, self.shape, 0.01))
@@ -65,23 +79,28 @@ class DensityLoss(CountingLoss):
         mask = cell_mask(context, density, self.stride)
         if mask is not None:
             difference = difference * mask
-        total = 0.5 * self.scale**2 * difference.square().sum((1, 2, 3)).mean()
+        errors = difference.square().sum((1, 2, 3))
+        if self.balance:
+            errors = errors / (1 + points.counts).to(errors) ** self.balance
+        total = 0.5 * self.scale**2 * errors.mean()
         return LossOutput(total, {"density": total.detach()})
 
     def __repr__(self) -> str:
         return f"DensityLoss({self.kernel}, sigma={self.sigma}, shape={self.shape}, stride={self.stride})"
 
 
-def _gaussian(stride: int = 8, *, sigma: float = 4.0, scale: float = 1.0) -> DensityLoss:
-    return DensityLoss(stride, kernel="gaussian", sigma=sigma, shape=2.0, scale=scale)
+def _gaussian(stride: int = 8, *, sigma: float = 4.0, scale: float = 1.0, balance: float = 0.0) -> DensityLoss:
+    return DensityLoss(stride, kernel="gaussian", sigma=sigma, shape=2.0, scale=scale, balance=balance)
 
 
-def _adaptive(stride: int = 8, *, scale: float = 1.0) -> DensityLoss:
-    return DensityLoss(stride, kernel="adaptive", scale=scale)
+def _adaptive(stride: int = 8, *, scale: float = 1.0, balance: float = 0.0) -> DensityLoss:
+    return DensityLoss(stride, kernel="adaptive", scale=scale, balance=balance)
 
 
-def _hd_papm(stride: int = 8, *, sigma: float = 4.0, shape: float = 8.0, scale: float = 1.0) -> DensityLoss:
-    return DensityLoss(stride, kernel="ggd", sigma=sigma, shape=shape, scale=scale)
+def _hd_papm(
+    stride: int = 8, *, sigma: float = 4.0, shape: float = 8.0, scale: float = 1.0, balance: float = 0.0
+) -> DensityLoss:
+    return DensityLoss(stride, kernel="ggd", sigma=sigma, shape=shape, scale=scale, balance=balance)
 
 
 register("gaussian", _gaussian)

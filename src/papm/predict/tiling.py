@@ -126,7 +126,8 @@ def infer(network: torch.nn.Module, image: Tensor, tile: Tile = "auto", on_tile:
     size = (int(image.shape[1]), int(image.shape[2]))
     side = side_of(network, size, tile)
     if side is None:
-        output: Output = network(normalize(image.to(device))[None])
+        # Not through __call__: a compiled network would be compiled again for every image size.
+        output: Output = network.forward(normalize(image.to(device))[None])
         return output
     reach = _reach(network)
     if reach is None:
@@ -158,7 +159,7 @@ def _pieces(
 ) -> Iterator[Piece]:
     for k, zone in enumerate(cut):
         top, bottom, left, right = zone.seen
-        yield zone, network(normalize(image[:, top:bottom, left:right].to(device))[None])
+        yield zone, network.forward(normalize(image[:, top:bottom, left:right].to(device))[None])
         if on_tile is not None:
             on_tile(k + 1, len(cut))
 
