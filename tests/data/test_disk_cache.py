@@ -8,8 +8,9 @@ import os
 import threading
 import time
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -17,6 +18,7 @@ import torch
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from PIL import Image
+from torch import Tensor
 
 from papm.data import disk_cache
 from papm.data.augment import Augment, plan, render
@@ -262,6 +264,26 @@ def test_what_a_function_draws_is_not_kept(tmp_path: Path) -> None:
         )
         assert (open_store([drawn], tmp_path / "cache").image(0) == value).all()
         assert files(tmp_path / "cache") == []
+
+
+@dataclass(frozen=True)
+class Plain:
+    """A picture of values, as a dataset of one's own may draw it."""
+
+    values: Any
+
+    def paint(self) -> Tensor:
+        return torch.as_tensor(self.values).reshape(3, 40, 50).to(torch.uint8)
+
+
+@pytest.mark.parametrize("kind", [torch.from_numpy, np.asarray])
+def test_what_methods_draw_is_not_mixed_up(tmp_path: Path, kind: Any) -> None:
+    """Pictures that differ in the middle only, which a printed array leaves out."""
+    for middle in (3, 9):
+        values = np.zeros(6000, np.uint8)
+        values[3000] = middle
+        drawn = Sample("drawn", Plain(kind(values)).paint, torch.zeros(0, 2), (40, 50))
+        assert int(open_store([drawn], tmp_path / "cache").image(0).max()) == middle
 
 
 @settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])

@@ -13,9 +13,11 @@ from torch import Tensor
 
 from papm import losses
 from papm.graphs import round_up
-from papm.losses.base import LossContext
+from papm.losses.base import CountingLoss, LossContext
+from papm.losses.classes import ClassLoss
 from papm.losses.recorded import AFTER, Recorder, flatten, rebuild
-from papm.structures import PointBatch
+from papm.losses.regions import RegionLoss
+from papm.structures import LossOutput, PointBatch
 
 RECORDABLE = [n for n in losses.names() if n not in ("kdmg", "p2pnet", "p2p-papm", "p2p-papm-literal", "ial")]
 
@@ -79,6 +81,30 @@ def test_a_setting_that_is_changed_is_heeded() -> None:
         recorder(loss, density.requires_grad_(), points, None)
     loss.sigma = 9.0
     assert recorder(loss, density, points, None).total == loss.compute(density, points, None).total
+
+
+class Grows(CountingLoss):
+    """The sum of the density, doubled in the second half of training."""
+
+    @property
+    def phase(self) -> bool:
+        return self.progress >= 0.5
+
+    def compute(self, density: Tensor, points: PointBatch, context: LossContext | None) -> LossOutput:
+        total = density.sum() * (2 if self.phase else 1)
+        return LossOutput(total, {"sum": total})
+
+
+@pytest.mark.parametrize("wrap", [lambda loss: RegionLoss(loss, 64), lambda loss: ClassLoss(loss, 1)])
+def test_a_loss_around_one_that_changes_on_the_way(wrap: Callable[[CountingLoss], CountingLoss]) -> None:
+    """Recorded, the loss inside is no longer called: it must hear of the progress all the same."""
+    loss, recorder = wrap(Grows(8)), Recorder(lambda function: ((lambda: None), function()))
+    density, points = scene(0)
+    for k in range(10):
+        loss.progress = k / 10
+        made = recorder(loss, density.clone().requires_grad_(), points, None)
+        torch.testing.assert_close(made.total, density.sum() * (2 if k >= 5 else 1))
+    assert len(recorder.records) == 2
 
 
 def test_what_cannot_be_recorded_is_computed() -> None:

@@ -12,6 +12,7 @@ from torch import Tensor, nn
 
 from papm import models
 from papm.models.base import DensityNetwork
+from papm.models.head import UPSAMPLINGS
 from papm.structures import DensityOutput
 
 NAMES = [name for name in models.names() if models.info(name).kind == "density"]
@@ -154,6 +155,17 @@ def test_reach_bounds_what_a_cell_sees(build: Build, name: str, options: dict[st
     half = slice(near.start + network.reach // 2, near.stop - network.reach // 2)
     close[..., half] = image[..., half]
     assert not torch.allclose(network(close).density[..., cell], value, rtol=1e-4, atol=1e-6)
+
+
+@pytest.mark.parametrize("upsample", UPSAMPLINGS)
+@torch.no_grad()
+def test_corner_on_corner_is_not_local(build: Build, upsample: str) -> None:
+    """Where samples lie then depends on the size of the map: a tile is no part of the whole, and must not pass for one."""
+    network = build("vgg19", upsample=upsample)
+    features = torch.rand(1, 512, 2, 24, generator=torch.Generator().manual_seed(0))
+    head: Any = network.head
+    whole, part = (head(x)[..., 16:24] for x in (features, features[..., :20]))
+    assert torch.allclose(whole, part, rtol=1e-4) == (network.reach is not None)
 
 
 @pytest.mark.parametrize("name", [name for name in NAMES if name not in LOCAL])

@@ -1,4 +1,4 @@
-"""Decoded images: in one flat buffer (on the compute device or in memory), or one mapped file an image on disk."""
+"""Decoded images in one flat buffer, on the compute device or in memory (on disk: `disk_cache`)."""
 
 from __future__ import annotations
 

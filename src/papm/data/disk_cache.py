@@ -19,6 +19,7 @@ import logging
 import math
 import os
 import shutil
+import sys
 import time
 import uuid
 from collections.abc import Callable, Sequence
@@ -201,9 +202,17 @@ def _facts(source: object) -> Any:
         return None if None in parts else ["call", parts, list(source.keywords)]
     name = getattr(source, "__qualname__", None)
     if callable(source) and isinstance(name, str):
-        return None if "<" in name else ["function", getattr(source, "__module__", ""), name]
-    words = repr(source)
-    return None if " at 0x" in words else ["value", words]
+        if "<" in name:
+            return None
+        found = ["function", getattr(source, "__module__", ""), name]
+        if (whose := getattr(source, "__self__", None)) is None:
+            return found
+        inner = _facts(whose)  # of a method: the object that it draws
+        return None if inner is None else [*found, inner]
+    with np.printoptions(threshold=sys.maxsize):
+        words = repr(source)
+    # An address says nothing, and neither does what is left out of a large tensor.
+    return None if " at 0x" in words or "..." in words else ["value", words]
 
 
 def _place(folder: Path, key: str | None, suffix: str) -> Path | None:

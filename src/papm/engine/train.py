@@ -57,7 +57,7 @@ COMPILE_MODE = "reduce-overhead"
 
 @dataclass(frozen=True)
 class RunResult:
-    """What a run ended with; `result` is the JSON object of DESIGN's contract, None when it was interrupted."""
+    """What a run ended with; `result` is what result.json holds, None when it was interrupted."""
 
     folder: Path
     step: int

@@ -105,6 +105,29 @@ class CountingLoss(nn.Module):
         raise NotImplementedError
 
 
+class WrappingLoss(CountingLoss):
+    """Base of the losses that call another one on parts of their input: what they ask for, and when, is what it asks for."""
+
+    def __init__(self, loss: CountingLoss, maps: int) -> None:
+        super().__init__(loss.stride)
+        self.loss, self.maps = loss, maps
+        self.halo, self.needs_images, self.recordable = loss.halo, loss.needs_images, loss.recordable
+        loss.recordable = False  # all of it is recorded at once
+
+    @property
+    def progress(self) -> float:
+        """That of the loss inside, which alone may depend on it."""
+        return self.loss.progress
+
+    @progress.setter
+    def progress(self, value: float) -> None:
+        self.loss.progress = value
+
+    @property
+    def phase(self) -> Hashable:
+        return self.loss.phase
+
+
 class PointLoss(CountingLoss):
     """Base of the losses on proposals: checks both inputs and calls `compute_proposals` in float32 or better."""
 

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable
 from dataclasses import replace
 
 import torch
 from torch import Tensor
 
 from papm.errors import ConfigError, DataError
-from papm.losses.base import CountingLoss, LossContext, PointLoss
+from papm.losses.base import CountingLoss, LossContext, PointLoss, WrappingLoss
 from papm.structures import LossOutput, PointBatch
 
 
@@ -41,7 +40,7 @@ def by_class(points: PointBatch, classes: int) -> PointBatch:
     return PointBatch(torch.where(valid[..., None], xy, 0.0), valid, follow(points.extents), follow(points.labels))
 
 
-class ClassLoss(CountingLoss):
+class ClassLoss(WrappingLoss):
     """`loss` on the map of every class: total = Σ over classes of what the loss of that map alone would be.
 
     Terms are means over images and classes, and their weights are `classes` times those of `loss`, so that every map gets
@@ -49,24 +48,16 @@ class ClassLoss(CountingLoss):
     """
 
     def __init__(self, loss: CountingLoss, classes: int) -> None:
-        super().__init__(loss.stride)
         if classes < 1:
             raise ConfigError(f"a loss needs at least one class, not {classes}")
         if isinstance(loss, PointLoss):
             raise ConfigError("a loss on proposed points knows classes by itself; this is for density maps")
         if getattr(loss, "reduction", "mean") != "mean":
             raise ConfigError("several classes need a loss that averages over images; leave loss.reduction at mean")
-        self.loss, self.maps = loss, classes
-        self.halo, self.needs_images, self.recordable = loss.halo, loss.needs_images, loss.recordable
-        loss.recordable = False  # all of it is recorded at once
-
-    @property
-    def phase(self) -> Hashable:
-        return self.loss.phase
+        super().__init__(loss, classes)
 
     def compute(self, density: Tensor, points: PointBatch, context: LossContext | None) -> LossOutput:
         k = self.maps
-        self.loss.progress = self.progress
         made: LossOutput = self.loss(
             density.flatten(0, 1)[:, None],
             points if k == 1 else by_class(points, k),

@@ -5,14 +5,13 @@ A count term over a whole crop is one number, which a network with few images ca
 
 from __future__ import annotations
 
-from collections.abc import Hashable
 from dataclasses import replace
 
 import torch
 from torch import Tensor, nn
 
 from papm.errors import ConfigError
-from papm.losses.base import CountingLoss, LossContext
+from papm.losses.base import CountingLoss, LossContext, WrappingLoss
 from papm.structures import LossOutput, PointBatch
 
 
@@ -42,27 +41,21 @@ def split_points(points: PointBatch, corners: Tensor, side: int, halo: float = 0
     return PointBatch(torch.where(valid[..., None], xy, 0.0), valid, follow(points.extents), follow(points.labels))
 
 
-class RegionLoss(CountingLoss):
+class RegionLoss(WrappingLoss):
     """`loss` on square blocks of `region` input pixels, inside a margin; its terms are means over blocks × blocks a crop.
 
     Multiplying by the number of blocks keeps the size of the gradient that each cell gets from per-cell terms.
     """
 
     def __init__(self, loss: CountingLoss, region: int, margin: int = 0) -> None:
-        super().__init__(loss.stride)
         if region < 1 or margin < 0 or region % loss.stride or margin % loss.stride:
             raise ConfigError(
                 f"region={region} (above 0) and margin={margin} must be multiples of the map's stride {loss.stride}"
             )
         if getattr(loss, "reduction", "mean") != "mean":
             raise ConfigError("blocks need a loss that averages over images; leave loss.reduction at mean")
-        self.loss, self.region, self.margin, self.maps = loss, region, margin, loss.maps
-        self.halo, self.needs_images, self.recordable = loss.halo, loss.needs_images, loss.recordable
-        loss.recordable = False  # all of it is recorded at once
-
-    @property
-    def phase(self) -> Hashable:
-        return self.loss.phase
+        super().__init__(loss, loss.maps)
+        self.region, self.margin = region, margin
 
     def compute(self, density: Tensor, points: PointBatch, context: LossContext | None) -> LossOutput:
         m = self.margin // self.stride

@@ -21,7 +21,7 @@ class VGGDensity(DensityNetwork):
         self.stride = stride
         self.num_classes = num_classes
         self.multiple = features.strides[-1]
-        self.reach = features.reach + head.reach
+        self.reach = None if head.reach is None else features.reach + head.reach
 
     def density(self, images: Tensor) -> Tensor:
         density: Tensor = self.head(self.features(images)[-1])
