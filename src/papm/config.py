@@ -54,6 +54,7 @@ class TrainConfig:
     # augmentation and noise
     flip: float = 0.5  # probability of a left-right flip
     grey: float = 0.1  # probability of removing colour
+    colour: float = 0.0  # contrast changes by at most this share, brightness by half of it
     scale_min: float = 1.0  # random resizing, log-uniform between these two
     scale_max: float = 1.0
     margin: int = 0  # pixels on each side of a crop that the network sees and the loss does not
@@ -97,6 +98,8 @@ class TrainConfig:
         for name in non_negative:
             if (getattr(self, name) or 0) < 0:
                 raise ConfigError(f"{name} must not be negative, but is {getattr(self, name)}")
+        if not 0 <= self.colour < 1:
+            raise ConfigError(f"colour is a share between 0 and 1, not {self.colour}")
         for name in ("flip", "grey"):
             if not 0 <= getattr(self, name) <= 1:
                 raise ConfigError(f"{name} is a probability between 0 and 1, not {getattr(self, name)}")

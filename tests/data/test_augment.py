@@ -53,7 +53,8 @@ def to_bytes(images: Tensor) -> Tensor:
 
 
 def heads(*rows: tuple[float, ...]) -> Tensor:
-    return torch.tensor(rows, dtype=torch.float32)
+    """Image, x, y, scale, flip, grey of each crop; contrast and brightness as they are."""
+    return torch.tensor([(*r, 1.0, 0.0) for r in rows], dtype=torch.float32)
 
 
 # --- who is in a batch ------------------------------------------------------------------------------------------------
@@ -425,6 +426,23 @@ def test_the_target_of_a_crop_is_the_window_of_its_flipped_image(flips: float, s
             assert torch.allclose(found[b, 0, cells, cells], expected[cells, cells], atol=2e-4)
 
 
+def test_one_compiled_form_does_for_all_numbers_of_points() -> None:
+    """Compiling takes seconds, and after a few forms of a function the compiler gives up."""
+    compiled: list[Any] = []
+
+    def count(module: Any, inputs: Any) -> Any:
+        compiled.append(module)
+        return module.forward
+
+    store, augment = store_of([noise_image(40, 50)]), Augment(crop=16)
+    cut = torch.compile(cut_crops, dynamic=False, backend=count)
+    for length in (64, 128, 256):
+        rows = torch.zeros(2, HEAD + 3 * length)
+        rows[:, 3] = 1.0  # scale
+        render(store, Plan(rows, torch.zeros(2, 2)), augment, cut)
+    assert len(compiled) == 1
+
+
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
 def test_on_a_gpu_the_same_without_waiting_for_it() -> None:
     """Decisions and points to the bit, pixels to 1e-3, and no host sync once the plan is on its way."""
@@ -444,3 +462,21 @@ def test_on_a_gpu_the_same_without_waiting_for_it() -> None:
         assert torch.equal(halo.xy.cpu(), around.xy) and torch.equal(halo.valid.cpu(), around.valid)
         assert torch.allclose(batch.images.cpu(), expected.images, atol=1e-3)
         assert batch.mask is not None and expected.mask is not None and torch.equal(batch.mask.cpu(), expected.mask)
+
+
+def test_colour_changes_contrast_and_brightness_within_bounds() -> None:
+    """(v − ½)·c + ½ + b with c within 1 ± colour and b within ± colour/2, cut to what a pixel can be."""
+    image = torch.arange(3 * 32 * 32, dtype=torch.uint8).reshape(3, 32, 32)
+    store = store_of([image])
+    changes = Augment(crop=32, flip=0.0, grey=0.0, colour=0.4)
+    seen = set()
+    for step in range(12):
+        made = plan(step, changes, [(32, 32)], [np.zeros((0, 3), np.float32)], seed=0, batch=1)
+        c, b = made.rows[0, 6:8].tolist()
+        assert 0.6 <= c <= 1.4 and -0.2 <= b <= 0.2
+        seen.add(round(c, 3))
+        shown = to_bytes(render(store, made, changes)[0].images)[0] / 255
+        assert torch.allclose(shown, ((image / 255 - 0.5) * c + 0.5 + b).clamp(0, 1), atol=1e-4)
+    assert len(seen) == 12
+    still = plan(0, Augment(crop=32), [(32, 32)], [np.zeros((0, 3), np.float32)], seed=0, batch=1)
+    assert still.rows[0, 6:8].tolist() == [1.0, 0.0]

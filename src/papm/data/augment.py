@@ -20,7 +20,7 @@ from papm.data.disk_cache import DiskStore
 from papm.imagenet import MEAN, STD
 from papm.structures import Batch, PointBatch
 
-HEAD = 6  # numbers of a plan's row before its points: image, x, y, scale, flip, grey
+HEAD = 8  # numbers of a plan's row before its points: image, x, y, scale, flip, grey, contrast, brightness
 
 
 @dataclass(frozen=True)
@@ -30,6 +30,7 @@ class Augment:
     crop: int
     flip: float = 0.5
     grey: float = 0.0
+    colour: float = 0.0
     scale_min: float = 1.0
     scale_max: float = 1.0
     margin: int = 0
@@ -49,9 +50,9 @@ class Augment:
 
 @dataclass(frozen=True)
 class Plan:
-    """A batch before its pixels: `rows` [B, 6 + columns·N] and how many points each crop has inside and in all."""
+    """A batch before its pixels: `rows` [B, HEAD + columns·N] and how many points each crop has inside and in all."""
 
-    rows: Tensor  # image, x, y, scale, flip, grey, then N × (x, y, extent[, class]); points of the crop first, then its halo
+    rows: Tensor  # the HEAD numbers, then N × (x, y, extent[, class]); points of the crop first, then its halo
     counts: Tensor  # [B, 2] float: points inside the crop, points in all
 
     def to(self, device: torch.device) -> Plan:
@@ -112,12 +113,13 @@ def plan(
         rng = np.random.default_rng([seed, first + b, 2])
         s = math.exp(rng.uniform(math.log(augment.scale_min), math.log(augment.scale_max)))
         # Always the same number of draws a sample, so that one option does not shift the others' randomness.
-        u, v, flip, grey = rng.uniform(size=4)
+        u, v, flip, grey, contrast, brightness = rng.uniform(size=6)
         # In float32, as `cut_crops` rounds them: both must agree on the size of the scaled image.
         h, w = (max(1, int(np.rint(np.float32(side) * np.float32(s)))) for side in (height, width))
         x = _corner(u, w, augment.crop, augment.margin)
         y = _corner(v, h, augment.crop, augment.margin)
-        heads[b] = image, x, y, s, flip < augment.flip, grey < augment.grey
+        more, lighter = 1 + augment.colour * (2 * contrast - 1), augment.colour * (brightness - 0.5)
+        heads[b] = image, x, y, s, flip < augment.flip, grey < augment.grey, more, lighter
         near, far = _crop_points(points[image], x, y, s, w, h, bool(heads[b, 4]), augment)
         inner.append(near)
         outer.append(far)
@@ -182,7 +184,7 @@ def render(
 
     `cut` may be a compiled form of `cut_crops`.
     """
-    heads = plan.rows[:, :HEAD]
+    heads = plan.rows[:, :HEAD].contiguous()  # strides would tell a compiler of the length of the points
     if isinstance(store, DiskStore):
         store, heads = store.windows(heads, augment.crop, augment.scale_min, augment.resizes)
     images, mask, offsets, sizes = (cut or cut_crops)(store, heads, augment)
@@ -196,12 +198,12 @@ def render(
 
 
 def cut_crops(store: ImageStore, heads: Tensor, augment: Augment) -> Crops:
-    """Images [B, 3, C, C], mask [B, C, C], corners [B, 2] and sizes [B, 2] of the crops that `heads` [B, 6] describe.
+    """Images [B, 3, C, C], mask [B, C, C], corners [B, 2] and sizes [B, 2] of the crops that `heads` [B, HEAD] describe.
 
     Resizing is bilinear with pixel centres kept, and antialiased when it shrinks (a triangle filter as wide as the
     source pixels of one output pixel).
     """
-    image, x, y, scale, flip, grey = heads.unbind(1)
+    image, x, y, scale, flip, grey, contrast, brightness = heads.unbind(1)
     index = image.long()
     size = store.sizes[index]  # [B, 2] (H, W)
     c = augment.crop
@@ -216,7 +218,11 @@ def cut_crops(store: ImageStore, heads: Tensor, augment: Augment) -> Crops:
     # Channel by channel with plain numbers: a constant tensor would be copied to the device at every step.
     luma = 0.299 * pixels[..., 0] + 0.587 * pixels[..., 1] + 0.114 * pixels[..., 2]
     colour = [torch.where(grey[:, None, None] > 0, luma, pixels[..., k]) for k in range(3)]
-    pixels = torch.stack([(v / 255 - MEAN[k]) / STD[k] for k, v in enumerate(colour)], -1)
+    colour = [v / 255 for v in colour]
+    if augment.colour:
+        more, lighter = contrast[:, None, None], brightness[:, None, None]
+        colour = [((v - 0.5) * more + 0.5 + lighter).clamp(0, 1) for v in colour]
+    pixels = torch.stack([(v - MEAN[k]) / STD[k] for k, v in enumerate(colour)], -1)
 
     scaled = (size.float() * scale[:, None]).round().clamp(min=1)  # (H, W) after resizing
     in_x = (column + x[:, None] >= 0) & (column + x[:, None] < scaled[:, 1, None])

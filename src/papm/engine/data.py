@@ -93,6 +93,7 @@ class CountingData(pl.LightningDataModule):
             crop=config.crop,
             flip=config.flip,
             grey=config.grey,
+            colour=config.colour,
             scale_min=config.scale_min,
             scale_max=config.scale_max,
             margin=config.margin,

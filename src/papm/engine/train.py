@@ -358,6 +358,7 @@ def finish(
                     "region",
                     "flip",
                     "grey",
+                    "colour",
                     "scale_min",
                     "scale_max",
                 )
