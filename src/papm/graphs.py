@@ -5,7 +5,6 @@ What is recorded must not wait for the device, nor choose its operations by look
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Callable
 from typing import Any, TypeVar
 
@@ -14,13 +13,12 @@ import torch
 Result = TypeVar("Result")
 
 
-@functools.lru_cache(maxsize=16)
-def _pool(device: int) -> Any:
-    """One memory pool for all graphs of a device: what they compute on the way is never live at the same time."""
+def new_pool() -> Any:
+    """Memory for graphs that never run at the same time. Each owner of graphs has its own: a pool ends with its last graph."""
     return torch.cuda.graph_pool_handle()
 
 
-def capture(function: Callable[[], Result], warm: int = 2) -> tuple[Callable[[], None], Result]:
+def capture(function: Callable[[], Result], warm: int = 2, pool: Any = None) -> tuple[Callable[[], None], Result]:
     """Record `function()` on the current device: how to run it again, and its result, which every run fills anew.
 
     It runs `warm` times before, on a stream aside as recording asks: kernels are built and workspaces allocated there.
@@ -34,7 +32,7 @@ def capture(function: Callable[[], Result], warm: int = 2) -> tuple[Callable[[],
     torch.cuda.synchronize()
     graph = torch.cuda.CUDAGraph()
     # Other threads (loaders, loggers) may go on using the device meanwhile.
-    with torch.cuda.graph(graph, pool=_pool(torch.cuda.current_device()), capture_error_mode="thread_local"):
+    with torch.cuda.graph(graph, pool=pool, capture_error_mode="thread_local"):
         result = function()
     return graph.replay, result
 

@@ -118,7 +118,7 @@ def test_a_state_saved_on_another_device_is_taken_up() -> None:
 
 def test_recorded_steps_are_the_same_steps(monkeypatch: pytest.MonkeyPatch) -> None:
     """Here a stand-in runs the step again: a recording for each length and phase, fed with the plan of each step."""
-    monkeypatch.setattr("papm.engine.whole_step.capture", lambda function, warm: (function, None))
+    monkeypatch.setattr("papm.engine.whole_step.capture", lambda function, warm, pool: (function, None))
     (a, plain), (b, other) = pair(torch.optim.AdamW)
     phases: list[int] = []
 
@@ -193,8 +193,8 @@ def test_an_output_that_is_not_finite_stops_the_run_and_names_the_images(
 
     def broken(config: TrainConfig) -> Any:
         network = build(config)
-        with torch.no_grad():
-            next(network.parameters()).fill_(float("nan"))
+        plain = network.density
+        network.density = lambda images: plain(images) + float("nan")  # type: ignore[attr-defined,method-assign]
         return network
 
     monkeypatch.setattr(engine, "records_whole_steps", lambda *args: True)
@@ -203,3 +203,27 @@ def test_an_output_that_is_not_finite_stops_the_run_and_names_the_images(
     names = [s.name for s in data.open_spec(config.data)["train"]]
     with pytest.raises(PapmError, match=rf"became nan before step 2 \(first with a crop of ({names[0]}|{names[1]})"):
         engine.train(config, tmp_path / "run")
+
+
+def test_graphs_make_room_for_a_step_that_does_not_fit_beside_them() -> None:
+    (layer, optimizer), _ = pair(torch.optim.AdamW)
+    step = whole(layer, optimizer, 0.0)
+    plain, calls = step.forward, []
+
+    def crowded(plan: Plan) -> tuple[Tensor, Tensor]:
+        calls.append(len(step.records))
+        if step.records:
+            raise torch.OutOfMemoryError("no room")
+        return plain(plan)
+
+    step.forward = crowded
+    step.records["another length"] = object()  # type: ignore[assignment]
+    step(Plan(torch.ones(2, 4), torch.ones(2, 2)))
+    assert calls == [1, 0] and not step.usable and not step.records
+
+    def full(plan: Plan) -> tuple[Tensor, Tensor]:
+        raise torch.OutOfMemoryError("no room at all")
+
+    step.forward = full
+    with pytest.raises(torch.OutOfMemoryError):
+        step(Plan(torch.ones(2, 4), torch.ones(2, 2)))

@@ -22,7 +22,7 @@ from papm.structures import LossOutput, PointBatch
 RECORDABLE = [n for n in losses.names() if n not in ("kdmg", "p2pnet", "p2p-papm", "p2p-papm-literal", "ial")]
 
 
-def again(function: Callable[[], Any]) -> tuple[Callable[[], None], Any]:
+def again(function: Callable[[], Any], pool: Any = None) -> tuple[Callable[[], None], Any]:
     """As `graphs.capture`: later runs fill the tensors of the first result."""
     first = function()
 
@@ -98,7 +98,7 @@ class Grows(CountingLoss):
 @pytest.mark.parametrize("wrap", [lambda loss: RegionLoss(loss, 64), lambda loss: ClassLoss(loss, 1)])
 def test_a_loss_around_one_that_changes_on_the_way(wrap: Callable[[CountingLoss], CountingLoss]) -> None:
     """Recorded, the loss inside is no longer called: it must hear of the progress all the same."""
-    loss, recorder = wrap(Grows(8)), Recorder(lambda function: ((lambda: None), function()))
+    loss, recorder = wrap(Grows(8)), Recorder(lambda function, pool: ((lambda: None), function()))
     density, points = scene(0)
     for k in range(10):
         loss.progress = k / 10
@@ -108,7 +108,7 @@ def test_a_loss_around_one_that_changes_on_the_way(wrap: Callable[[CountingLoss]
 
 
 def test_what_cannot_be_recorded_is_computed() -> None:
-    def refuse(function: Callable[[], Any]) -> Any:
+    def refuse(function: Callable[[], Any], pool: Any = None) -> Any:
         raise RuntimeError("operation not permitted when stream is capturing")
 
     loss, recorder = losses.create("hd-papm", stride=8), Recorder(refuse)

@@ -11,7 +11,7 @@ from lightning.pytorch.utilities.types import OptimizerLRSchedulerConfig
 from torch import Tensor
 
 from papm.config import TrainConfig
-from papm.data.augment import Plan
+from papm.data.augment import Plan, render
 from papm.engine.data import CountingData, TrainBatch, Work
 from papm.engine.whole_step import WholeStep
 from papm.errors import DataError, PapmError
@@ -146,14 +146,17 @@ class CountingModule(pl.LightningModule):
     def broken_images(self, steps: range) -> list[str]:
         """Names of the images whose crops, in the first of these steps that has any, give outputs that are not finite.
 
-        Looked for when the loss is no longer a number: looking at every step would make the host wait for the device.
+        Looked for when the loss is no longer a number: looking at every step would make the host wait for the device. Weights
+        that are not finite blame no image.
         """
         data = self.trainer.datamodule  # type: ignore[attr-defined]
         assert isinstance(data, CountingData) and data.store is not None
+        if not all(torch.isfinite(p).all() for p in self.network.parameters()):
+            return []
         for step in steps:
             plan = data.plan(step, self.trainer.global_rank, self.trainer.world_size)
             place = data.store.device if data.store.device.type == self.device.type else torch.device("cpu")
-            images = data.render(plan.to(place))[0].images.to(self.device)
+            images = render(data.store, plan.to(place), data.augment)[0].images.to(self.device)
             with self.trainer.precision_plugin.forward_context():
                 output = self.network.forward(images)
             values = output.logits if isinstance(output, PointProposals) else output.density

@@ -19,7 +19,7 @@ import torch
 from torch import Tensor, nn
 
 from papm.data.augment import Plan
-from papm.graphs import capture
+from papm.graphs import capture, new_pool
 
 log = logging.getLogger(__name__)
 
@@ -53,6 +53,7 @@ class WholeStep:
         self.sums: Tensor | None = None
         self.records: dict[Hashable, _Record] = {}
         self.seen: Counter[Hashable] = Counter()
+        self.pool = new_pool() if record and device.type == "cuda" else None
 
     def __call__(self, plan: Plan, phase: Hashable = None) -> Tensor:
         """Take the step; the loss, on the device, valid until the next one."""
@@ -68,8 +69,22 @@ class WholeStep:
             record.plan.counts.copy_(plan.counts, non_blocking=True)
             record.again()
         else:
-            self._run(plan.to(self.device))
+            self._first(plan.to(self.device))
         return self.total
+
+    def _first(self, plan: Plan) -> None:
+        """A step that is not recorded, or not yet. Where memory does not hold it beside the graphs, the graphs go."""
+        try:
+            self._run(plan)
+            return
+        except torch.OutOfMemoryError:
+            if not self.records:
+                raise
+        log.warning("the device's memory does not hold recorded steps of this size; going on kernel by kernel")
+        self.records.clear()
+        self.usable = False
+        torch.cuda.empty_cache()
+        self._run(plan)
 
     def _run(self, plan: Plan) -> None:
         total, values = self.forward(plan)
@@ -91,7 +106,9 @@ class WholeStep:
     def _record(self, key: Hashable, plan: Plan) -> None:
         static = Plan(plan.rows.to(self.device), plan.counts.to(self.device))
         try:
-            again, _ = capture(lambda: self._run(static), warm=0)  # it was warmed by real steps; this must not be one
+            again, _ = capture(
+                lambda: self._run(static), warm=0, pool=self.pool
+            )  # warmed by real steps; it must not be one
         except RuntimeError as error:
             log.warning("a step cannot be recorded as a CUDA graph, going on without: %s", str(error)[:300])
             self.usable = False

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
-from papm.graphs import capture, round_up
+from papm.graphs import capture, new_pool, round_up
 from papm.structures import LossOutput, PointBatch
 
 if TYPE_CHECKING:
@@ -28,7 +28,7 @@ AFTER = 3  # calls of one shape before it is worth recording
 KEPT = 16  # graphs; the padding of the points takes few lengths, so this is seldom reached
 
 Compute = Callable[[Tensor, PointBatch, "LossContext | None"], LossOutput]
-Capture = Callable[[Callable[[], Any]], tuple[Callable[[], None], Any]]
+Capture = Callable[..., tuple[Callable[[], None], Any]]  # as graphs.capture
 
 
 class _KnownGradients(torch.autograd.Function):
@@ -65,6 +65,7 @@ class Recorder:
         self.records: dict[Hashable, _Record] = {}
         self.seen: Counter[Hashable] = Counter()
         self.usable = True
+        self.pool: Any = None
 
     def __deepcopy__(self, memo: Any) -> Recorder:
         return Recorder(self.capture)
@@ -112,7 +113,9 @@ class Recorder:
             return tuple(made.terms), dict(made.weights), values, torch.stack(gradients)
 
         with torch.enable_grad(), torch.cuda.device_of(density):  # type: ignore[no-untyped-call]
-            again, (names, weights, values, gradients) = self.capture(run)
+            if self.pool is None and density.is_cuda:
+                self.pool = new_pool()
+            again, (names, weights, values, gradients) = self.capture(run, pool=self.pool)
         return _Record(again, list(static.values()), names, weights, values, gradients)
 
 

@@ -5,15 +5,17 @@ Recorded graphs are kept in a small least-recently-used cache; shapes are rounde
 
 from __future__ import annotations
 
+import functools
 from collections import OrderedDict
 from collections.abc import Callable, Hashable
+from typing import Any
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
 from papm.errors import ConfigError
-from papm.graphs import capture, round_up
+from papm.graphs import capture, new_pool, round_up
 from papm.transport import reference
 from papm.transport.windows import WindowProblem
 
@@ -42,10 +44,16 @@ def replay(key: Hashable, function: Function, *inputs: Tensor) -> tuple[Tensor, 
     return tuple(t.clone() for t in outputs)
 
 
+@functools.lru_cache(maxsize=16)
+def _pool(device: torch.device) -> Any:
+    """What the graphs of a device compute on the way is never live at the same time, and the cache is never emptied."""
+    return new_pool()
+
+
 def _record(function: Function, inputs: tuple[Tensor, ...]) -> Recorded:
     """Recorded on copies of the inputs that every replay fills anew."""
     static = [t.clone() for t in inputs]
-    again, outputs = capture(lambda: function(*static))
+    again, outputs = capture(lambda: function(*static), pool=_pool(inputs[0].device))
     return again, static, outputs
 
 
