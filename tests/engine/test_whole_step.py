@@ -14,6 +14,7 @@ from papm import checkpoint, data
 from papm.config import TrainConfig
 from papm.data.augment import Plan
 from papm.engine import train as engine
+from papm.engine.build import build_network, resolve
 from papm.engine.run_folder import read_metrics
 from papm.engine.whole_step import WholeStep
 from papm.errors import PapmError
@@ -143,7 +144,7 @@ def test_a_run_of_whole_steps_is_the_same_run(
 ) -> None:
     keys: dict[str, Any] = {"data": "synthetic:train=6,test=2,size=96,count=5-10", "device": "cpu", "steps": 6,
                             "crop": 64, "batch": 4, "log_every": 2, "select": "last", "warmup": 3, **more}  # fmt: skip
-    config: TrainConfig = engine.resolve(keys.pop("method", "hd-papm"), "tiny", keys)
+    config: TrainConfig = resolve(keys.pop("method", "hd-papm"), "tiny", keys)
     engine.train(config, tmp_path / "plain")
     monkeypatch.setattr(engine, "records_whole_steps", lambda *args: True)
     engine.train(config, tmp_path / "whole")
@@ -159,7 +160,7 @@ def test_a_run_that_stops_goes_on_with_whole_steps(tmp_path: Path, monkeypatch: 
     """The state of the optimiser is saved and taken up again."""
     keys: dict[str, Any] = {"data": "synthetic:train=6,test=2,size=96,count=5-10", "device": "cpu", "steps": 6,
                             "crop": 64, "batch": 4, "save_every": 3, "select": "last"}  # fmt: skip
-    config = engine.resolve("hd-papm", "tiny", keys)
+    config = resolve("hd-papm", "tiny", keys)
     monkeypatch.setattr(engine, "records_whole_steps", lambda *args: True)
     engine.train(config, tmp_path / "whole")
 
@@ -188,8 +189,8 @@ def test_an_output_that_is_not_finite_stops_the_run_and_names_the_images(
     """As on a GPU, where nothing looks at the maps of a step."""
     keys: dict[str, Any] = {"data": "synthetic:train=2,test=1,size=96,count=5-10", "device": "cpu", "steps": 6,
                             "crop": 64, "batch": 2, "log_every": 2, "select": "last", "eval_every": 6}  # fmt: skip
-    config = engine.resolve("hd-papm", "tiny", keys)
-    build = engine.build_network
+    config = resolve("hd-papm", "tiny", keys)
+    build = build_network
 
     def broken(config: TrainConfig) -> Any:
         network = build(config)
@@ -227,3 +228,36 @@ def test_graphs_make_room_for_a_step_that_does_not_fit_beside_them() -> None:
     step.forward = full
     with pytest.raises(torch.OutOfMemoryError):
         step(Plan(torch.ones(2, 4), torch.ones(2, 2)))
+
+
+GPU = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
+
+
+@GPU
+@pytest.mark.parametrize("method, backbone", [("hd-papm", "tiny"), ("al-papm", "tiny"), ("p2p-papm", "p2pnet")])
+def test_on_a_gpu_recorded_steps_are_the_steps_kernel_by_kernel(tmp_path: Path, method: str, backbone: str) -> None:
+    """Twenty steps, several lengths of points, the change of phase of p2p-papm among them."""
+    keys: dict[str, Any] = {"data": "synthetic:train=8,test=2,size=160,count=5-200", "device": "cuda", "steps": 20,
+                            "crop": 128, "batch": 4, "log_every": 1, "select": "last", "precision": "32",
+                            "compile": "no", "eval_every": 20}  # fmt: skip
+    if backbone == "p2pnet":
+        keys["network"] = {"trunk": "tiny"}
+    rows = []
+    for graph in ("auto", "no"):
+        config = engine.resolve(method, backbone, {**keys, "graph": graph})
+        engine.train(config, tmp_path / graph)
+        rows.append([r for r in read_metrics(tmp_path / graph / "metrics.csv") if "loss" in r])
+    assert len(rows[0]) == 20
+    for a, b in zip(*rows, strict=True):
+        assert a["loss"] == pytest.approx(b["loss"], rel=2e-2), a["step"]
+
+
+@GPU
+def test_on_a_gpu_a_second_training_in_one_process_is_recorded_too(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    keys: dict[str, Any] = {"data": "synthetic:train=8,test=2,size=160,count=5-20", "device": "cuda", "steps": 30,
+                            "crop": 128, "batch": 4, "select": "last", "compile": "no", "eval_every": 30}  # fmt: skip
+    for k in range(3):
+        engine.train(engine.resolve("al-papm", "tiny", {**keys, "seed": k}), tmp_path / str(k))
+    assert "cannot be recorded" not in caplog.text

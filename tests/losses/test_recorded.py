@@ -136,3 +136,24 @@ def test_copies_and_files_of_a_loss_hold_no_recordings() -> None:
 
 def test_lengths_are_few() -> None:
     assert len({round_up(n) for n in range(5000)}) == 9
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
+@pytest.mark.parametrize("name", RECORDABLE)
+def test_on_a_gpu_every_call_gives_the_same(name: str) -> None:
+    """The first calls run as usual, the later ones from the recording; points on the host or on the device."""
+    loss = losses.create(name, stride=8)
+    plain = losses.create(name, stride=8)
+    plain.recordable = False
+    context = LossContext(offsets=torch.zeros(2, 2).cuda(), sizes=torch.full((2, 2), 64.0).cuda())
+    for k in range(AFTER + 5):
+        density, points = scene(k, (30 - 2 * k, k))
+        a, b = (density.cuda().requires_grad_() for _ in range(2))
+        given = points.to("cuda") if k % 2 else points.to_list()
+        one, other = plain(a, given, context=context), loss(b, given, context=context)
+        one.total.backward()
+        other.total.backward()
+        torch.testing.assert_close(other.total, one.total, rtol=1e-4, atol=1e-5)
+        assert a.grad is not None and b.grad is not None
+        torch.testing.assert_close(b.grad, a.grad, rtol=1e-3, atol=1e-4)
+    assert len(loss._recorder.records) == 1 and loss._recorder.usable
