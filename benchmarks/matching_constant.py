@@ -22,6 +22,7 @@ from typing import Any
 
 from papm import config as configuration
 from papm.engine import train as engine
+from papm.engine.build import resolve
 from papm.errors import PapmError
 from papm.files import write_json
 
@@ -45,7 +46,7 @@ def train(data: str, variant: str, noise: float, seed: int, settings: list[str],
     method, *own = variant.split()
     given = configuration.parse_overrides([f"network.trunk={trunk}", "select=last", *settings, *own])
     given |= {"data": data, "noise": noise, "seed": seed, "eval_every": 10**9}
-    config = engine.resolve(method, "p2pnet", given)
+    config = resolve(method, "p2pnet", given)
     made = engine.train(config, folder)
     if made.result is None:
         raise KeyboardInterrupt

@@ -112,6 +112,7 @@ def subcommands(*command: str) -> list[str]:
 def world(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """What the documents assume: a small dataset, a photo, and a (very short) run."""
     from papm.engine import train as engine
+    from papm.engine.build import resolve
 
     root = tmp_path_factory.mktemp("docs")
     splits = data.open("synthetic", train=4, test=2, size=64, count="3-9")
@@ -121,7 +122,7 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> Path:
     save_png(splits["test"][0].image, root / "photo.png")
     (root / "photo.png").rename(root / "photo.jpg")  # read by content, not by name
     short = {"data": f"folder:{root}/photos", "steps": 2, "crop": 64, "batch": 1, "device": "cpu"}
-    engine.train(engine.resolve("hd-papm", "tiny", short), root / "runs" / "first")
+    engine.train(resolve("hd-papm", "tiny", short), root / "runs" / "first")
     return root
 
 
@@ -176,7 +177,7 @@ def test_commands_and_options_exist(document: str, line: int, words: list[str]) 
         elif ":" in word:
             assert word.partition(":")[0] in _READERS, f"{where}: no dataset {word}"
     if command == ["train"]:
-        from papm.engine.train import resolve
+        from papm.engine.build import resolve
 
         given = dict(itertools.pairwise(words))
         settings = config.parse_overrides(w for w in words if re.match(r"[a-z_.]+=", w))

@@ -166,6 +166,33 @@ def test_batch_of_extents_labels_integers_and_doubles() -> None:
     assert moved.extents is not None and torch.equal(moved.extents, batch.extents)
 
 
+@given(st.lists(coordinates, min_size=1, max_size=4), st.integers(0, 9), st.integers(1, 3), st.integers(0, 99))
+def test_what_is_kept_comes_first_and_the_rest_is_padding(
+    points: list[torch.Tensor], more: int, times: int, seed: int
+) -> None:
+    numbers = [torch.arange(len(p)) + 1 for p in points]
+    length = max(map(len, points)) + more
+    batch = PointBatch.from_list(points, None, [n.float() for n in numbers], numbers, length).repeat(times)
+    assert len(batch) == times * len(points)
+    mask = torch.rand(batch.valid.shape, generator=torch.Generator().manual_seed(seed)) < 0.5
+    found = batch.keep(mask)
+    assert found.xy.shape == batch.xy.shape and found.extents is not None and found.labels is not None
+    assert found.labels.dtype == torch.int64
+    for row in range(len(batch)):
+        own, picked = points[row // times], mask[row, : len(points[row // times])]
+        n = int(picked.sum())
+        assert found.valid[row].tolist() == [True] * n + [False] * (length - n)
+        assert torch.equal(found.xy[row, :n], own[picked]) and not found.xy[row, n:].any()
+        for values in (found.extents, found.labels):
+            assert values[row].tolist() == numbers[row // times][picked].tolist() + [0] * (length - n)
+
+
+def test_what_is_not_kept_may_hold_anything() -> None:
+    batch = PointBatch(torch.tensor([[[math.nan, 1.0], [2.0, 3.0]]]), torch.tensor([[False, True]]))
+    found = batch.keep(torch.ones(1, 2, dtype=torch.bool))
+    assert found.xy[0].tolist() == [[2, 3], [0, 0]] and found.extents is None and found.labels is None
+
+
 def test_as_batch_takes_both_forms() -> None:
     points = [torch.rand(3, 2), torch.rand(0, 2)]
     batch = P.as_batch(points, torch.device("cpu"))

@@ -16,7 +16,7 @@ from papm import ggd, targets
 from papm.errors import ConfigError
 from papm.points import flip, inside, spacing
 from papm.structures import PointBatch
-from papm.targets import Domain, adaptive_sigma, density_map, density_maps, dot_maps
+from papm.targets import Domain, adaptive_sigma, density_map, density_maps, dot_maps, touched_cells
 
 SHAPES = (0.5, 1.0, 2.0, 4.0, 8.0, 16.0)
 SIGMAS = (0.3, 2.0, 4.0, 8.0, 16.0, 32.0)
@@ -370,3 +370,21 @@ def test_dots_are_a_histogram(points: list[tuple[float, float]], stride: int, si
 def test_dots_of_points_that_are_no_numbers() -> None:
     batch = PointBatch.from_list([torch.tensor([[math.nan, 1.0], [math.inf, 1.0], [2.0, 1.0]])])
     assert dot_maps(batch, (8, 8), 4).sum() == 1
+
+
+# --- masks ------------------------------------------------------------------------------------------------------------
+
+
+@settings(max_examples=25)
+@given(
+    size=st.tuples(st.integers(1, 40), st.integers(1, 40)),
+    stride=st.sampled_from((1, 3, 8, 32)),
+    share=st.sampled_from((0.0, 0.02, 0.5, 1.0)),
+    seed=st.integers(0, 99),
+)
+def test_a_cell_is_touched_by_any_of_its_pixels(size: tuple[int, int], stride: int, share: float, seed: int) -> None:
+    mask = torch.rand(2, *size, generator=torch.Generator().manual_seed(seed)) < share
+    expected = torch.zeros(2, -(-size[0] // stride), -(-size[1] // stride), dtype=torch.bool)
+    for b, y, x in mask.nonzero().tolist():
+        expected[b, y // stride, x // stride] = True
+    assert torch.equal(touched_cells(mask, stride), expected)

@@ -77,7 +77,7 @@ def write(values: dict[str, Any], stream: IO[bytes]) -> None:
 def read(path: Path) -> dict[str, Any]:
     """The raw dictionary of a checkpoint, safely: no code of the file is run."""
     if not path.is_file():
-        raise CheckpointError(f"{path}: no such checkpoint file")
+        raise CheckpointError(f"{path}: no such checkpoint file{'' if path.exists() else ' or run folder'}")
     try:
         values = torch.load(path, map_location="cpu", weights_only=True)
     except Exception as error:  # damaged files raise whatever the unpickler trips over

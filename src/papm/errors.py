@@ -31,8 +31,10 @@ def unknown(kind: str, name: str, known: Iterable[str]) -> ConfigError:
 
     >>> str(unknown("method", "hd-pamp", ["hd-papm", "gaussian"]))
     "unknown method 'hd-pamp'; did you mean 'hd-papm'? Known: gaussian, hd-papm"
+    >>> str(unknown("method", "foo", ["hd-papm", "gaussian"]))
+    "unknown method 'foo'; known: gaussian, hd-papm"
     """
     names = sorted(known)
     near = difflib.get_close_matches(name, names, n=1, cutoff=0.5)
-    hint = f"did you mean '{near[0]}'? " if near else ""
-    return ConfigError(f"unknown {kind} '{name}'; {hint}Known: {', '.join(names)}")
+    hint = f"did you mean '{near[0]}'? Known" if near else "known"
+    return ConfigError(f"unknown {kind} '{name}'; {hint}: {', '.join(names)}")

@@ -159,6 +159,32 @@ class PointBatch:
         pick = (None if t is None else t.pin_memory() for t in (self.extents, self.labels))
         return PointBatch(self.xy.pin_memory(), self.valid.pin_memory(), *pick)
 
+    def repeat(self, times: int) -> PointBatch:
+        """The points of each image so many times, one after the other: [B·times, N]."""
+
+        def each(t: Tensor | None) -> Tensor | None:
+            return None if t is None else t.repeat_interleave(times, 0)
+
+        xy, valid = (t.repeat_interleave(times, 0) for t in (self.xy, self.valid))
+        return PointBatch(xy, valid, each(self.extents), each(self.labels))
+
+    def keep(self, mask: Tensor) -> PointBatch:
+        """Only the points that `mask` (bool [B, N]) picks, first and in their order; the length stays, so nothing waits.
+
+        >>> batch = PointBatch.from_list([torch.tensor([[1.0, 1], [2, 2], [3, 3]])])
+        >>> batch.keep(torch.tensor([[False, True, True]])).xy[0].tolist()
+        [[2.0, 2.0], [3.0, 3.0], [0.0, 0.0]]
+        """
+        mask = mask & self.valid
+        order = (~mask).to(torch.uint8).argsort(dim=-1, stable=True)
+        valid = mask.gather(1, order)
+
+        def pick(t: Tensor | None) -> Tensor | None:
+            return None if t is None else torch.where(valid, t.gather(1, order), 0)
+
+        xy = self.xy.gather(1, order[..., None].expand(-1, -1, 2))
+        return PointBatch(torch.where(valid[..., None], xy, 0.0), valid, pick(self.extents), pick(self.labels))
+
     @property
     def counts(self) -> Tensor:
         """float [B]: number of points of each image."""

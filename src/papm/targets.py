@@ -231,3 +231,15 @@ def dot_maps(points: PointBatch, size: tuple[int, int], stride: int = 1) -> Tens
     index = (cell[..., 1] * w + cell[..., 0]).clamp(0, h * w - 1)
     maps = points.xy.new_zeros(len(points), h * w)
     return maps.scatter_add_(1, index, keep.to(maps.dtype)).view(-1, h, w)
+
+
+def touched_cells(mask: Tensor, stride: int) -> Tensor:
+    """bool [B, ceil(H/stride), ceil(W/stride)]: cells with at least one pixel of a mask [B, H, W].
+
+    >>> touched_cells(torch.eye(5, dtype=torch.bool)[None], 2)[0].int()
+    tensor([[1, 0, 0],
+            [0, 1, 0],
+            [0, 0, 1]], dtype=torch.int32)
+    """
+    cells = torch.nn.functional.max_pool2d(mask[:, None].float(), stride, ceil_mode=True)
+    return cells[:, 0] > 0

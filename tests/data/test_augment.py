@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from papm.data.augment import HEAD, Augment, Plan, bucket, cut_crops, plan, render, sample_order
+from papm.data.augment import HEAD, Augment, Plan, cut_crops, plan, render, sample_order
 from papm.data.cache import ImageStore
 from papm.imagenet import MEAN, STD, normalize
 from papm.losses.base import LossContext
@@ -149,9 +149,10 @@ def test_a_margin_lets_the_border_fall_into_the_seen_part() -> None:
     assert low > 3 and high > 3
 
 
-@pytest.mark.parametrize(("n", "length"), [(0, 64), (1, 64), (64, 64), (65, 128), (128, 128), (129, 256), (5000, 8192)])
-def test_bucket(n: int, length: int) -> None:
-    assert bucket(n) == length
+@pytest.mark.parametrize(("n", "length"), [(0, 64), (1, 64), (64, 64), (65, 128), (128, 128), (129, 256), (5000, 5120)])
+def test_points_are_padded_to_one_of_few_lengths(n: int, length: int) -> None:
+    made = plan(0, Augment(crop=64), [(64, 64)], [with_extent(torch.full((n, 2), 9.0))], seed=0, batch=1)
+    assert made.counts.tolist() == [[n, n]] and made.rows.shape == (1, HEAD + 3 * length)
 
 
 # --- points and pixels ------------------------------------------------------------------------------------------------

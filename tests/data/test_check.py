@@ -302,3 +302,35 @@ def test_overlapping_splits_count_once_and_published_numbers_are_told(tmp_path: 
         "the split 'all' has 1 image and 2 points, as published",
         "the split 'fold1' has 1 image, as published",
     ]
+
+
+def test_whole_coordinates_may_be_pixel_indices(tmp_path: Path) -> None:
+    """A note, once there are enough points to wonder; none when one has a fraction or the origin is stated."""
+    whole = "".join(f"{x} {y}\n" for x in range(1, 6) for y in range(1, 5))
+    root = folder(tmp_path, {"a": whole})
+    note = (
+        "note: "
+        + str(root)
+        + ": split 'all': all coordinates are whole numbers; if they are pixel indices, add origin=0.5"
+    )
+    assert [str(f) for f in check("folder", root)] == [note]
+    assert check("folder", root, origin=0.5) == []
+    (root / "a.txt").write_text(whole + "7.5 8\n")
+    assert check("folder", root) == []
+
+
+def test_a_point_on_the_far_border_is_said_to_be_there(tmp_path: Path) -> None:
+    [fault] = check("folder", folder(tmp_path, {"a": "1 2\n40 7\n"}))
+    assert str(fault).endswith("a: 1 point outside the 40×30 image, the farthest at (40.0, 7.0), on its border")
+
+
+def test_yolo_files_without_image_and_images_without_file(tmp_path: Path) -> None:
+    for k, name in enumerate("ab"):
+        (tmp_path / "images").mkdir(exist_ok=True)
+        Image.new("RGB", (40, 30), (k, k, k)).save(tmp_path / f"images/{name}.png")
+    (tmp_path / "labels").mkdir()
+    for name in "ac":
+        (tmp_path / f"labels/{name}.txt").write_text("0 0.5 0.5 0.1 0.1\n")
+    findings = check("folder", tmp_path)
+    assert [(f.severity, f.file and f.file.name) for f in findings[:2]] == [("error", "c.txt"), ("warning", "b.png")]
+    assert findings[0].message == "an annotation whose image is missing"

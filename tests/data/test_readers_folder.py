@@ -273,7 +273,7 @@ def test_csv_labels_blank_rows_and_unlisted_images(tmp_path: Path, caplog: pytes
     text(tmp_path / "p.csv", "image,x,y,label\na.jpg,1,2,dog\na.jpg,3,4,cat\nb.jpg,,,\n")
     with caplog.at_level(logging.WARNING):
         data = {s.name: s for s in papm.data.open("folder", tmp_path)["all"]}
-    assert "1 images have no row" in caplog.text
+    assert "1 image has no row and is taken" in caplog.text
     assert data["a"].labels is not None and data["a"].labels.tolist() == [1, 0]
     assert data["a"].meta["classes"] == ("cat", "dog")
     assert data["b"].count == data["c"].count == 0

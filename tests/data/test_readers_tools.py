@@ -87,7 +87,7 @@ def test_yolo_of_ultralytics_with_polygons_confidences_and_pose(
     with caplog.at_level(logging.WARNING):
         found = opened(tmp_path)
     assert near(found["a"].points, [[40, 30]]) and near(found["b"].points, [[100, 50]]) and found["c"].count == 0
-    assert "1 images have no file" in caplog.text
+    assert "1 image has no file and is taken" in caplog.text
     put(tmp_path / "data.yaml", "kpt_shape: [2, 3]\nnames:\n  0: person\n")
     put(tmp_path / "labels/train/a.txt", "0 0.5 0.5 0.2 0.2 0.9 0.9 2 0.8 0.8 2\n")
     assert near(opened(tmp_path)["a"].points, [[100, 50]])
@@ -592,3 +592,20 @@ def test_polygons_without_area(tmp_path: Path) -> None:
     bow = shapes.polygon([(0, 0), (10, 10), (10, 0), (0, 10)])[0]  # crosses itself: no area in all
     assert bow == (5, 5)
     assert shapes.polygon([(0, 0), (3, 0), (0, 3)])[0] == pytest.approx((1, 1))
+
+
+def test_a_centre_at_the_border_is_not_lost_to_rounding(tmp_path: Path) -> None:
+    """x + width / 2 of a box in percent comes out at -3e-17 where it should be 0."""
+    image(tmp_path / "images/a.jpg")
+    value = {"x": -5.3, "y": 10.0, "width": 10.6, "height": 20.0, "rectanglelabels": ["cell"]}
+    value["x"] -= 1e-12
+    task = {"data": {"image": "a.jpg"}, "annotations": [{"result": [{"type": "rectanglelabels", "value": value}]}]}
+    put(tmp_path / "p.json", json.dumps([task]))
+    assert opened(tmp_path)["a"].points[0].tolist() == [0.0, 20.0]
+
+
+def test_an_image_with_another_ending_is_named(tmp_path: Path) -> None:
+    image(tmp_path / "images/a.jpg")
+    put(tmp_path / "images/points.pnt", json.dumps({"classes": ["x"], "points": {"a.png": {"x": [{"x": 1, "y": 2}]}}}))
+    with pytest.raises(DataError, match=r"'a.png' is not in this dataset; 'a.jpg' is, and the names must agree"):
+        opened(tmp_path)

@@ -21,6 +21,7 @@ from papm.data.cache import build_store
 from papm.data.classes import class_names, number_of_classes, require_labels
 from papm.data.splits import Splits
 from papm.engine import train as engine
+from papm.engine.build import resolve, with_classes
 from papm.engine.data import CountingData, training_points
 from papm.engine.evaluate import evaluate, write_evaluation
 from papm.errors import ConfigError, DataError
@@ -62,9 +63,7 @@ def two_kinds(number: int, seed: int, named: bool = True) -> Dataset:
 def config(**more: Any) -> Any:
     keys = {"data": "discs", "device": "cpu", "steps": 3, "crop": 64, "batch": 4, "log_every": 2, "select": "last"}
     network = {"num_classes": "auto", **more.pop("network", {})}
-    return engine.resolve(
-        more.pop("method", "hd-papm"), more.pop("backbone", "tiny"), {**keys, "network": network, **more}
-    )
+    return resolve(more.pop("method", "hd-papm"), more.pop("backbone", "tiny"), {**keys, "network": network, **more})
 
 
 def splits(train: int = 6, test: int = 3, **more: Any) -> Splits:
@@ -112,7 +111,7 @@ def test_without_labels_plans_are_as_before() -> None:
 
 def test_training_points_keep_their_labels_under_noise() -> None:
     sample = two_kinds(1, 0)[0]
-    several = engine.with_classes(config(noise=2.0, noise_edge="drop"), splits())
+    several = with_classes(config(noise=2.0, noise_edge="drop"), splits())
     made = training_points(sample, several)
     assert sample.labels is not None and made.shape[1] == 4
     for x, y, _, label in made:
@@ -161,7 +160,7 @@ def test_blocks_with_classes(tmp_path: Path) -> None:
 
 
 def test_a_number_of_classes(tmp_path: Path) -> None:
-    assert engine.with_classes(config(network={"num_classes": 5}), splits()).network["num_classes"] == 5
+    assert with_classes(config(network={"num_classes": 5}), splits()).network["num_classes"] == 5
     with pytest.raises(DataError, match=r"label 1, but network\.num_classes=1|label 1"):
         require_labels(two_kinds(6, 0), 1)
     bad = two_kinds(6, 0)
@@ -172,12 +171,12 @@ def test_a_number_of_classes(tmp_path: Path) -> None:
     assert not (tmp_path / "a").exists()
     plain = data.open("synthetic", train=2, test=1, size=64, count="3-5")
     with pytest.raises(ConfigError, match="auto needs labelled points"):
-        engine.with_classes(config(), Splits(plain["train"], None, None))
+        with_classes(config(), Splits(plain["train"], None, None))
     with pytest.raises(DataError, match="its points have no label"):
-        engine.with_classes(config(network={"num_classes": 2}), Splits(plain["train"], None, None))
+        with_classes(config(network={"num_classes": 2}), Splits(plain["train"], None, None))
     with pytest.raises(ConfigError, match="whole number of at least 1, or auto, not 'many'"):
         number_of_classes("many", ())
-    one = engine.with_classes(config(network={"num_classes": 1}), Splits(plain["train"], None, None))
+    one = with_classes(config(network={"num_classes": 1}), Splits(plain["train"], None, None))
     assert one.network["num_classes"] == 1
 
 
@@ -277,6 +276,26 @@ def test_figures_of_each_class(run: Path, tmp_path: Path) -> None:
     assert (tmp_path / "a.csv").read_text(encoding="utf-8").startswith("image,predicted,truth,truth_in_image\n")
 
 
+def test_a_model_without_names_counts_data_with_names(run: Path) -> None:
+    counter = Counter.load(run, "cpu")
+    named, unnamed = two_kinds(3, 1), two_kinds(3, 1, named=False)
+    assert evaluate(counter.network, named, classes=("0", "1")).classes == NAMES
+    assert evaluate(counter.network, unnamed, classes=("0", "1")).classes == ("0", "1")
+    assert evaluate(counter.network, unnamed, classes=NAMES).classes == NAMES
+    with pytest.raises(DataError, match="the model counts blue, red, the data has red, blue"):
+        evaluate(counter.network, named, classes=("blue", "red"))
+
+
+def test_a_broken_evaluation_leaves_the_network_as_it_was(run: Path) -> None:
+    def fails() -> Tensor:
+        raise DataError("cannot be read")
+
+    network = Counter.load(run, "cpu").network.train()
+    with pytest.raises(DataError, match="cannot be read"):
+        evaluate(network, Dataset([Sample("a", fails, torch.zeros(0, 2), (SIZE, SIZE))]))
+    assert network.training
+
+
 def call(*words: object) -> int:
     try:
         main([str(w) for w in words])
@@ -300,7 +319,7 @@ def test_labels_of_dota_reach_the_loss(tmp_path: Path) -> None:
         (root / "labelTxt" / f"P{k:04d}.txt").write_text("\n".join(lines) + "\n", encoding="utf-8")
     opened = data.open("dota", tmp_path / "dota", classes="plane,ship", min_count=0)["train"]
     assert class_names(opened) == ("plane", "ship")
-    chosen = engine.with_classes(config(batch=2, flip=0.0), Splits(opened, None, None))
+    chosen = with_classes(config(batch=2, flip=0.0), Splits(opened, None, None))
     assert chosen.network["num_classes"] == 2
     counting = CountingData(Splits(opened, None, None), chosen)
     counting.load(torch.device("cpu"))

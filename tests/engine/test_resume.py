@@ -15,6 +15,7 @@ import torch
 
 from papm import checkpoint
 from papm.engine import train as engine
+from papm.engine.build import resolve
 from papm.errors import ConfigError
 
 SPEC = "synthetic:train=6,test=2,size=96,count=5-10"
@@ -27,7 +28,7 @@ def losses(folder: Path) -> dict[int, str]:
 
 
 def config(**more: object) -> engine.TrainConfig:
-    return engine.resolve("hd-papm", "tiny", {"data": SPEC, "device": "cpu", **KEYS, **more})
+    return resolve("hd-papm", "tiny", {"data": SPEC, "device": "cpu", **KEYS, **more})
 
 
 class StopAt:

@@ -15,7 +15,8 @@ from torch import Tensor
 from papm import checkpoint, data
 from papm.config import TrainConfig
 from papm.engine import train as engine
-from papm.engine.callbacks import Recorder
+from papm.engine.build import build_network, resolve
+from papm.engine.callbacks import Logbook
 from papm.engine.data import CountingData, training_points
 from papm.engine.module import CountingModule, rate_factor
 from papm.engine.run_folder import read_metrics
@@ -47,7 +48,7 @@ RESULT = [
 
 def config(**more: Any) -> TrainConfig:
     keys = {"data": SPEC, "device": "cpu", "steps": 4, "crop": 64, "batch": 4, "log_every": 2, "select": "last"}
-    return engine.resolve(more.pop("method", "hd-papm"), "tiny", {**keys, **more})
+    return resolve(more.pop("method", "hd-papm"), "tiny", {**keys, **more})
 
 
 @pytest.mark.slow
@@ -114,7 +115,7 @@ def test_best_is_the_lowest_evaluation(tmp_path: Path) -> None:
 def test_weights_are_averaged(tmp_path: Path) -> None:
     """One step: decay (1+1)/(10+1), so the average is 2/11 of the start and 9/11 of the stepped weights."""
     keys = {"steps": 1, "log_every": 1}
-    start = engine.build_network(config()).state_dict()
+    start = build_network(config()).state_dict()
     engine.train(config(**keys, ema=0.0), tmp_path / "plain")
     engine.train(config(**keys, ema=0.999), tmp_path / "averaged")
     stepped = checkpoint.load(tmp_path / "plain" / "best.ckpt")[1]
@@ -219,14 +220,14 @@ class Crash:
 def test_the_best_of_a_resumed_run_is_the_best_of_the_whole(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The checkpoint is written before the evaluation of its own step; what that evaluation said must not be lost."""
     wanted = {4: 1.0, 8: 3.0, 12: 2.0}
-    evaluated = Recorder.on_validation_epoch_end
+    evaluated = Logbook.on_validation_epoch_end
 
-    def scripted(self: Recorder, trainer: Any, pl_module: Any) -> None:
+    def scripted(self: Logbook, trainer: Any, pl_module: Any) -> None:
         pl_module.metrics.reset()
         pl_module.metrics.update(torch.tensor([wanted[trainer.global_step]]), torch.tensor([0.0]))
         evaluated(self, trainer, pl_module)
 
-    monkeypatch.setattr(Recorder, "on_validation_epoch_end", scripted)
+    monkeypatch.setattr(Logbook, "on_validation_epoch_end", scripted)
     keys = {"steps": 12, "save_every": 4, "eval_every": 4, "log_every": 1, "select": "val"}
     with pytest.raises(MemoryError):
         engine.train(config(**keys), tmp_path, watcher=Crash(6))
@@ -242,7 +243,7 @@ def test_a_run_too_short_to_be_evaluated_still_has_a_result(tmp_path: Path) -> N
 def test_what_cannot_be_trained_is_refused_before_anything_is_written(tmp_path: Path) -> None:
     given = {"data": SPEC, "network": {"trunk": "tiny"}, "crop": 128, "margin": 32, "region": 64, "device": "cpu"}
     with pytest.raises(ConfigError, match="region=64 is for losses on density maps"):
-        engine.train(engine.resolve("p2p-papm", "p2pnet", given), tmp_path / "run")
+        engine.train(resolve("p2p-papm", "p2pnet", given), tmp_path / "run")
     with pytest.raises(DataError, match=r"no label, which network\.num_classes=3 needs"):
         engine.train(config(network={"num_classes": 3}), tmp_path / "run")
     assert not (tmp_path / "run").exists()
@@ -250,7 +251,7 @@ def test_what_cannot_be_trained_is_refused_before_anything_is_written(tmp_path: 
 
 def test_dropout_belongs_to_the_step(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A resumed run draws what the whole one drew."""
-    build = engine.build_network
+    build = build_network
 
     def with_dropout(c: TrainConfig) -> Any:
         network = build(c)
@@ -283,13 +284,13 @@ def test_nothing_is_written_when_the_data_cannot_be_read(tmp_path: Path) -> None
 
 def test_starting_from_a_checkpoint(tmp_path: Path) -> None:
     engine.train(config(), tmp_path / "first")
-    network = engine.build_network(config(init=str(tmp_path / "first")))
+    network = build_network(config(init=str(tmp_path / "first")))
     saved = checkpoint.load(tmp_path / "first" / "best.ckpt")[1]
     assert all(torch.equal(saved[k], v) for k, v in network.state_dict().items())
     with pytest.raises(ConfigError, match="is a 'tiny', the run trains a 'vgg19'"):
-        engine.build_network(engine.resolve("hd-papm", "vgg19", {"init": str(tmp_path / "first")}))
+        build_network(resolve("hd-papm", "vgg19", {"init": str(tmp_path / "first")}))
     with pytest.raises(CheckpointError, match="another network"):
-        engine.build_network(config(init=str(tmp_path / "first"), network={"stride": 8}))
+        build_network(config(init=str(tmp_path / "first"), network={"stride": 8}))
 
 
 def test_unknown_names_are_named(tmp_path: Path) -> None:

@@ -244,7 +244,7 @@ def test_on_a_gpu_recorded_steps_are_the_steps_kernel_by_kernel(tmp_path: Path, 
         keys["network"] = {"trunk": "tiny"}
     rows = []
     for graph in ("auto", "no"):
-        config = engine.resolve(method, backbone, {**keys, "graph": graph})
+        config = resolve(method, backbone, {**keys, "graph": graph})
         engine.train(config, tmp_path / graph)
         rows.append([r for r in read_metrics(tmp_path / graph / "metrics.csv") if "loss" in r])
     assert len(rows[0]) == 20
@@ -259,5 +259,5 @@ def test_on_a_gpu_a_second_training_in_one_process_is_recorded_too(
     keys: dict[str, Any] = {"data": "synthetic:train=8,test=2,size=160,count=5-20", "device": "cuda", "steps": 30,
                             "crop": 128, "batch": 4, "select": "last", "compile": "no", "eval_every": 30}  # fmt: skip
     for k in range(3):
-        engine.train(engine.resolve("al-papm", "tiny", {**keys, "seed": k}), tmp_path / str(k))
+        engine.train(resolve("al-papm", "tiny", {**keys, "seed": k}), tmp_path / str(k))
     assert "cannot be recorded" not in caplog.text

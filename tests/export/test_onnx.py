@@ -95,6 +95,13 @@ def test_metadata_of_a_checkpoint(tmp_path: Path) -> None:
     assert tuple(about["mean"]) == imagenet.MEAN and tuple(about["std"]) == imagenet.STD
 
 
+def test_a_number_in_a_text_stays_a_text(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("papm.export.onnx.__version__", "1.0")
+    spec = ModelSpec("tiny", {}, "true", {}, 7, ("1", "müßig"))
+    about = onnx_metadata(export_onnx(build("tiny"), tmp_path / "model.onnx", spec=spec))
+    assert about["version"] == "1.0" and about["method"] == "true" and about["classes"] == ["1", "müßig"]
+
+
 def test_a_file_that_is_none(tmp_path: Path) -> None:
     (tmp_path / "model.onnx").write_bytes(b"\xff\x00 nothing")
     with pytest.raises(DataError, match="not a readable ONNX file"):
@@ -133,6 +140,28 @@ def test_the_command_writes_checks_and_says(run: Path, tmp_path: Path, capsys: p
     assert [p.name for p in file.parent.iterdir()] == ["model.onnx"]  # no drafts are left
 
 
+@pytest.mark.parametrize("before", [None, b"of yesterday"])
+def test_a_file_that_differs_is_not_written(
+    run: Path,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+    before: bytes | None,
+) -> None:
+    file = tmp_path / "new" / "model.onnx"
+    if before is not None:
+        file.parent.mkdir()
+        file.write_bytes(before)
+    for wrong in (0.5, float("nan")):
+        monkeypatch.setattr("papm.export.onnx.check_onnx", lambda *args, wrong=wrong: wrong)
+        assert call("export", run, "--out", file) == 2
+        said = capsys.readouterr().err
+        assert f"{file}: not written, because" in said and said.count("\n") == 1
+        assert {p.name: p.read_bytes() for p in file.parent.iterdir()} == (
+            {} if before is None else {file.name: before}
+        )
+
+
 @pytest.mark.parametrize(
     ("words", "sentence"),
     [
@@ -161,3 +190,14 @@ def test_without_onnx_one_sentence(
 def test_no_checkpoint(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert call("export", tmp_path / "none.ckpt", "--out", tmp_path / "model.onnx") == 2
     assert "no such checkpoint file" in capsys.readouterr().err
+    assert call("export", tmp_path / "none.ckpt", "--out", tmp_path / "new" / "model.onnx") == 2
+    assert not (tmp_path / "new").exists()
+
+
+def test_a_place_that_cannot_be_written(run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "taken.onnx").mkdir()
+    (tmp_path / "file").write_text("")
+    for out in (tmp_path / "taken.onnx", tmp_path / "file" / "model.onnx"):
+        assert call("export", run, "--out", out) == 2
+        said = capsys.readouterr().err
+        assert f"{out}: cannot be written" in said and said.count("\n") == 1

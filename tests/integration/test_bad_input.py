@@ -249,3 +249,31 @@ def test_places_that_cannot_be_written(tmp_path: Path, photos: Path, run: Run) -
 def test_predict_looks_no_deeper_and_says_so(tmp_path: Path, photos: Path, model: Path, run: Run) -> None:
     code, _, err = run("predict", model, photos.parent, "--out", tmp_path / "results")
     one_sentence(code, err, "sub-folders")
+
+
+def test_images_in_a_folder_of_another_name(tmp_path: Path, photos: Path, run: Run) -> None:
+    (tmp_path / "mine").mkdir()
+    photos.rename(tmp_path / "mine/pictures")
+    code, _, err = run("data", "check", tmp_path / "mine")
+    assert code == 2 and err.endswith(f"where they belong; {tmp_path / 'mine/pictures'} has some\n")
+
+
+def test_train_warns_of_what_takes_days_and_of_a_choice_by_chance(tmp_path: Path, photos: Path, run: Run) -> None:
+    from papm.cli.train import before_training
+    from papm.config import TrainConfig
+
+    slow, empty = before_training(TrainConfig(data="x", backbone="vgg19", device="cpu"))
+    assert "--backbone tiny" in slow and "--weights imagenet" in empty
+    [slow] = before_training(TrainConfig(data="x", backbone="p2pnet", device="cpu", weights="imagenet"))
+    assert "network.trunk=tiny" in slow
+    assert not before_training(TrainConfig(data="x", backbone="p2pnet", device="cpu", network={"trunk": "tiny"}))
+    code, out, err = run("train", photos, "--out", tmp_path / "my run", *QUICK)
+    assert code == 0 and "mostly chance" in err and f"papm predict '{tmp_path / 'my run'}'" in out
+    code, _, err = run("train", photos, "--out", tmp_path / "b", *QUICK, "select=last")
+    assert code == 0 and "chance" not in err
+
+
+def test_an_annotation_file_is_no_dataset(tmp_path: Path, run: Run) -> None:
+    (tmp_path / "annotations.xml").write_text("<annotations></annotations>")
+    code, _, err = run("data", "check", tmp_path / "annotations.xml")
+    one_sentence(code, err, "annotations.xml", "give the folder")

@@ -279,7 +279,7 @@ def test_findings_are_limited(papm: Papm, photos: Path) -> None:
     short, long = papm("check", photos).out.splitlines(), papm("check", photos, "--all").out.splitlines()
     assert short[:50] == long[:50] and short[50].startswith("… and 31 more") and len(short) == 52  # 80 errors, 1 note
     assert len(long) == 82 and long[-1] == short[-1] and "80 errors" in long[-1]
-    assert [line.partition(":")[0] for line in long[:-1]] == ["error"] * 80 + ["info"]
+    assert [line.partition(":")[0] for line in long[:-1]] == ["error"] * 80 + ["note"]
     assert len(papm("check", photos, "--json").json["findings"]) == 81
 
 

@@ -15,6 +15,7 @@ from papm import data
 from papm.cli.localization import _in_region
 from papm.data.writers import write_folder
 from papm.engine import train as engine
+from papm.engine.build import resolve
 from papm.metrics import box_sigmas, counting_errors, nwpu, qnrf, within
 from papm.predict.predictor import Counter
 
@@ -60,7 +61,7 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> World:
     for name, dataset in data.open_spec(SCENES).items():
         write_folder(dataset, root / "photos" / name)
     short = {"data": SCENES, "steps": 60, "crop": 64, "batch": 4, "device": "cpu"}
-    engine.train(engine.resolve("hd-papm", "tiny", short), root / "run")
+    engine.train(resolve("hd-papm", "tiny", short), root / "run")
     return World(root / "run", root / "photos")
 
 

@@ -18,6 +18,7 @@ from papm.cli.dataset_io import pool
 from papm.config import from_mapping, load
 from papm.data.resize import Resize
 from papm.engine import train as engine
+from papm.engine.build import resolve, with_bounds
 from papm.engine.evaluate import evaluate
 from papm.metrics.game import game
 from papm.predict.predictor import Counter
@@ -41,7 +42,7 @@ def small(tmp_path_factory: pytest.TempPathFactory) -> Path:
     }
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("PAPM_CACHE", str(folder / "cache"))
-        engine.train(engine.resolve("hd-papm", "tiny", given), folder / "run")
+        engine.train(resolve("hd-papm", "tiny", given), folder / "run")
     return folder / "run"
 
 
@@ -70,8 +71,8 @@ def test_a_model_remembers_its_size(small: Path, run_papm: Run, tmp_path: Path) 
 
 def test_usual_sizes_are_spelt_out_and_resumable(tmp_path: Path) -> None:
     config = from_mapping({"data": "synthetic", "options": {"resize": "usual", "max_side": 640}})
-    assert engine.with_bounds(config).options == {"max_side": 640}
-    assert engine.with_bounds(engine.with_bounds(config)) == engine.with_bounds(config)
+    assert with_bounds(config).options == {"max_side": 640}
+    assert with_bounds(with_bounds(config)) == with_bounds(config)
 
 
 def trancos(root: Path) -> Path:
@@ -154,6 +155,18 @@ def test_submission_files(small: Path, run_papm: Run, tmp_path: Path) -> None:
     assert code == 2 and "--submission is a folder" in err
     code, _, err = run_papm("eval", small, spec, "--submission", tmp_path / "x", "--localization", "nwpu")
     assert code == 2 and "--submission" in err
+
+
+@pytest.mark.parametrize("option", ["max_side=40", "resize=none", "min_side=20"])
+@pytest.mark.parametrize("more", [("--localization", "nwpu"), ("--submission", "mine")])
+def test_where_the_model_resizes_no_other_size_is_taken(
+    small: Path, run_papm: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, option: str, more: tuple[str, str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    code, out, err = run_papm("eval", small, SCENES, option, *more)
+    assert code == 2 and not out and err.count("\n") == 1
+    assert f"{option.partition('=')[0]} does not go with {more[0]}" in err
+    assert not list(tmp_path.iterdir())
 
 
 def fake_run(folder: Path, predicted: list[float], truth: list[float], **more: Any) -> Path:

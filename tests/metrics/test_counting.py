@@ -186,3 +186,12 @@ def test_levels_partition_the_images() -> None:
 def test_importing_metrics_leaves_torchmetrics_out() -> None:
     code = "import sys, papm.metrics; assert not any(m.startswith(('torchmetrics', 'lightning')) for m in sys.modules)"
     subprocess.run([sys.executable, "-c", code], check=True)
+
+
+@pytest.mark.parametrize(("n", "verdict"), [(5, "unclear"), (6, "better")])
+def test_few_images_give_no_verdict(n: int, verdict: str) -> None:
+    """All of n differences have one sign by chance with 2 · 2⁻ⁿ, which is below 5 % from six images on."""
+    truth = np.arange(n) + 10.0
+    d = paired_difference(truth + 1, truth + 3, truth)
+    assert d.significant and d.verdict == d.to_dict()["verdict"] == verdict
+    assert paired_difference(truth + 3, truth + 1, truth).verdict == verdict.replace("better", "worse")

@@ -19,9 +19,9 @@ from papm import checkpoint, data, losses, methods, models
 from papm.checkpoint import ModelSpec
 from papm.config import TrainConfig
 from papm.data.splits import Splits
+from papm.engine.build import build_loss, resolve
 from papm.engine.data import CountingData, TrainBatch
 from papm.engine.module import CountingModule
-from papm.engine.train import build_loss, resolve
 from papm.errors import ConfigError
 from papm.losses.base import CountingLoss
 from papm.models import Network

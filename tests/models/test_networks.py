@@ -16,7 +16,7 @@ from papm.models.head import UPSAMPLINGS
 from papm.structures import DensityOutput
 
 NAMES = [name for name in models.names() if models.info(name).kind == "density"]
-LOCAL = [name for name in NAMES if models.info(name).local]
+LOCAL = [name for name in NAMES if name not in ("man", "msfanet")]  # those attend to, or average, the whole image
 VARIANTS: list[tuple[str, dict[str, Any]]] = [
     *((name, {}) for name in NAMES),
     ("tiny", {"stride": 2}),

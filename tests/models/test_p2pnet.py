@@ -13,6 +13,7 @@ from torch import Tensor, nn
 from papm import checkpoint, methods, models
 from papm.checkpoint import ModelSpec
 from papm.engine import train as engine
+from papm.engine.build import resolve
 from papm.errors import CheckpointError, ConfigError
 from papm.losses.points import PointMatchingLoss
 from papm.models.p2pnet import P2PNet, reference_points
@@ -309,20 +310,20 @@ def test_compiles_and_exports_for_every_size() -> None:
 
 def test_recipes_know_the_trunk() -> None:
     for method in ("p2pnet", "p2p-papm", "p2p-papm-literal"):
-        real = engine.resolve(method, "p2pnet", {})
+        real = resolve(method, "p2pnet", {})
         assert (real.batch, real.crop, real.steps, real.scale_min, real.scale_max) == (32, 128, 60_000, 0.7, 1.3)
         assert real.trunk_lr is not None and real.trunk_lr < real.lr
-        small = engine.resolve(method, "p2pnet", {"network": {"trunk": "tiny"}})
+        small = resolve(method, "p2pnet", {"network": {"trunk": "tiny"}})
         assert small.steps < 5000 and small.trunk_lr is None and small.network == {"trunk": "tiny"}
-        assert engine.resolve(method, "p2pnet", {"network": {"trunk": "tiny"}, "steps": 7}).steps == 7
+        assert resolve(method, "p2pnet", {"network": {"trunk": "tiny"}, "steps": 7}).steps == 7
     assert methods.recipe("p2pnet", "p2pnet", {"trunk": "vgg19"}) == methods.recipe("p2pnet", "p2pnet")
 
 
 def test_methods_and_networks_must_fit() -> None:
     with pytest.raises(ConfigError, match="'p2p-papm' trains networks that give points, 'tiny' gives density maps"):
-        engine.resolve("p2p-papm", "tiny", {})
+        resolve("p2p-papm", "tiny", {})
     with pytest.raises(ConfigError, match=r"'hd-papm' trains networks that give density maps.*--backbone .*tiny"):
-        engine.resolve("hd-papm", "p2pnet", {})
+        resolve("hd-papm", "p2pnet", {})
 
 
 def test_the_loss_is_told_how_far_training_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -343,7 +344,7 @@ def test_the_loss_is_told_how_far_training_is(tmp_path: Path, monkeypatch: pytes
         "select": "last",
         "device": "cpu",
     }
-    engine.train(engine.resolve("p2p-papm", "p2pnet", given), tmp_path / "run")
+    engine.train(resolve("p2p-papm", "p2pnet", given), tmp_path / "run")
     assert told == [0, 0.25, 0.5, 0.75]
 
 
@@ -380,7 +381,7 @@ def test_training_from_nothing_learns_to_count(tmp_path: Path) -> None:
         def on_evaluation(self, step: int, values: dict[str, float]) -> None:
             seen.append(values["mae"])
 
-    run = engine.train(engine.resolve("p2p-papm", "p2pnet", given), tmp_path / "run", watcher=Watch())
+    run = engine.train(resolve("p2p-papm", "p2pnet", given), tmp_path / "run", watcher=Watch())
     assert run.result is not None and run.result["method"] == "p2p-papm"
     # About eleven cells a scene: saying nothing, or the mean, is off by more than four.
     assert seen[-1] < 2.5 < 4 < seen[0]

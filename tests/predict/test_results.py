@@ -13,7 +13,6 @@ from hypothesis import strategies as st
 from papm.errors import DataError
 from papm.predict.results import (
     atomic,
-    class_counts,
     file_names,
     write_counts,
     write_densities,
@@ -104,9 +103,9 @@ def test_classes_have_their_columns(tmp_path: Path) -> None:
 
 
 def test_class_counts_from_labels() -> None:
-    assert class_counts(prediction(n=3, labels=torch.tensor([1, 0, 1]))) == [1.0, 2.0]
-    assert class_counts(prediction(n=2, labels=torch.tensor([0, 0]))) == []
-    assert class_counts(prediction()) == []
+    assert prediction(n=3, labels=torch.tensor([1, 0, 1])).class_counts == [1.0, 2.0]
+    assert prediction(n=2, labels=torch.tensor([0, 0])).class_counts == []
+    assert prediction().class_counts == []
 
 
 def test_a_prediction_without_points_or_with_a_broken_count(tmp_path: Path) -> None:

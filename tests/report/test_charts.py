@@ -180,3 +180,10 @@ def test_smoothing_stays_within_the_values_and_keeps_constants(values: list[floa
     assert len(smooth) == len(values)
     assert min(values) - 1e-6 <= min(smooth) and max(smooth) <= max(values) + 1e-6
     assert charts.smoothed([4.0, math.nan, 4.0], 3) == [4.0, 4.0, 4.0]
+
+
+@pytest.mark.parametrize(("values", "ticks"), [([1.0], "01"), ([1.0, 1.0], "012"), ([1.0, 1.0, 1.0], "0123")])
+def test_a_histogram_of_few_values_counts_in_whole_numbers(values: list[float], ticks: str) -> None:
+    svg = charts.histogram(values, title="t", x_label="x", y_label="y")
+    words = re.findall(r"text-anchor=\"end\"[^>]*>([^<]+)<", svg)
+    assert "".join(words) == ticks

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import logging
 import shlex
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -21,8 +23,11 @@ app = typer.Typer(
     no_args_is_help=True,
 )
 
-Data = Annotated[str, typer.Argument(help="NAME:ROOT, a dataset name, or a folder whose format is recognised.")]
-Options = Annotated[list[str] | None, typer.Argument(help="Options of the dataset: key=value …, e.g. origin=0.5")]
+Data = Annotated[str, typer.Argument(help="NAME:FOLDER, a dataset name, or a folder whose format is recognised.")]
+Options = Annotated[
+    list[str] | None,
+    typer.Argument(metavar="KEY=VALUE …", help="Options of the dataset (docs/datasets.md), e.g. origin=0.5"),
+]
 Out = Annotated[Path, typer.Option(help="The folder to write; new or empty.")]
 Link = Annotated[bool, typer.Option("--link", help="Link the images instead of copying them.")]
 Inside = Annotated[bool, typer.Option("--inside-only", help="Leave out points that lie outside their image.")]
@@ -61,7 +66,7 @@ def list_formats(json: Json = False) -> None:
     typer.echo("\nWrite NAME:FOLDER, e.g. papm data info folder:photos; a bare folder is recognised by its files.")
 
 
-@app.command("info")
+@app.command("info", short_help="Sum up a dataset: images, points, spacing, sizes, blemishes.")
 def info(data: Data, options: Options = None, json: Json = False) -> None:
     """Sum up a dataset: images, points, counts, spacing, sizes and blemishes of each split.
 
@@ -113,7 +118,7 @@ def _shown(facts: Mapping[str, Any], key: str) -> str:
     return "–" if value is None else f"{value:.1f}" if isinstance(value, float) else str(value)
 
 
-@app.command("stats")
+@app.command("stats", short_help="Draw how counts and distances are spread, as text or a page.")
 def stats(
     data: Data,
     options: Options = None,
@@ -190,7 +195,7 @@ def _bins(values: Sequence[float]) -> list[dict[str, float | int]]:
     return [{"from": float(a), "to": float(b), "n": int(n)} for a, b, n in zip(edges, edges[1:], counted)]
 
 
-@app.command("check")
+@app.command("check", short_help="Read everything and list what is wrong.")
 def check(
     data: Data,
     options: Options = None,
@@ -211,7 +216,7 @@ def check(
     name, root = io.parse(data)
     chosen = io.reader_options(name, options)
     images = 0
-    with ui.bar() as progress:
+    with ui.bar() as progress, _findings_only():
         task = progress.add_task("checking", total=None, note="")
 
         def on_item(done: int, total: int) -> None:
@@ -243,21 +248,35 @@ def check(
         )
         if n["error"]:
             advice = "Mend the errors, then check again."
-        elif n["warning"]:
-            verdict = "--strict fails on warnings: mend them" if strict else "Usable; look at the warnings"
-            advice = f"{verdict}, then: papm train {data}"
         else:
             import torch
 
+            verdict = "Good to use"
+            if n["warning"]:
+                verdict = (
+                    f"{'--strict fails on warnings: mend them' if strict else 'Usable; look at the warnings'}, then"
+                )
             # A pretrained network on a CPU would take days.
             network = "" if torch.cuda.is_available() else " --backbone tiny"
-            advice = f"Good to use: papm train {shlex.quote(data)}{network}"
+            advice = f"{verdict}: papm train {shlex.quote(data)}{network}"
         typer.echo(f"Checked {_n(images, 'image')} as '{name}': {numbers}. {advice}")
     if failed:
         raise typer.Exit(2)
 
 
-@app.command("convert")
+@contextmanager
+def _findings_only() -> Iterator[None]:
+    """What the reader of folders warns of while it opens is among the findings: it is said once."""
+    readers = logging.getLogger("papm.data.readers.folder")
+    level = readers.level
+    readers.setLevel(logging.ERROR)
+    try:
+        yield
+    finally:
+        readers.setLevel(level)
+
+
+@app.command("convert", short_help="Write a dataset as a folder, or for an annotation tool.")
 def convert(
     data: Data,
     out: Out,
@@ -291,7 +310,7 @@ def convert(
     _written(io.write(found, out, link=link, inside_only=inside_only, to=to, box=box), out, json)
 
 
-@app.command("split")
+@app.command("split", short_help="Divide a dataset into train, val and test.")
 def split(
     data: Data,
     out: Out,
@@ -326,7 +345,7 @@ def split(
     _written(io.write(parts, out, link=link, inside_only=inside_only), out, json)
 
 
-@app.command("displace")
+@app.command("displace", short_help="Write a dataset with its dots moved, missed, doubled.")
 def displace(
     data: Data,
     out: Out,
@@ -393,7 +412,7 @@ def _written(
     for split, n in done.items():
         was = f" (before: {n['points_before']})" if "points_before" in n else ""
         typer.echo(f"{split}: {_n(n['images'], 'image')}, {_n(n['points'], 'point')}{was}")
-    typer.echo(f"Written to {out}. Next: papm data check {out}")
+    typer.echo(f"Written to {out}. Next: papm data check {shlex.quote(str(out))}")
 
 
 def _n(count: int, noun: str) -> str:

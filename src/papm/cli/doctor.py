@@ -8,9 +8,16 @@ from typing import Annotated
 
 import typer
 
+WORDS = {
+    "cuda": "CUDA of torch",
+    "threads": "threads of torch",
+    "cache_free_gb": "free in the cache, GB",
+    "cache_writable": "the cache can be written to",
+}
+
 
 def add(app: typer.Typer) -> None:
-    app.command("doctor")(doctor)
+    app.command("doctor", short_help="Say what this machine offers.")(doctor)
 
 
 def doctor(json: Annotated[bool, typer.Option("--json", help="Print as JSON.")] = False) -> None:
@@ -19,6 +26,7 @@ def doctor(json: Annotated[bool, typer.Option("--json", help="Print as JSON.")] 
     Example: papm doctor
     """
     import shutil
+    from importlib.util import find_spec
 
     import torch
 
@@ -32,9 +40,7 @@ def doctor(json: Annotated[bool, typer.Option("--json", help="Print as JSON.")] 
     facts["cache"] = str(cache)
     facts["cache_free_gb"] = round(shutil.disk_usage(base).free / 1e9, 1)
     facts["cache_writable"] = os.access(base, os.W_OK)
-    for module, gives in (("cv2", "video"), ("triton", "fast transport on a GPU"), ("onnx", "export")):
-        from importlib.util import find_spec
-
+    for module, gives in (("triton", "fast transport on a GPU"), ("onnx", "papm export"), ("onnxruntime", "its check")):
         facts[f"{module} ({gives})"] = find_spec(module) is not None
     problems = []
     if facts["cache_free_gb"] < 1:
@@ -48,7 +54,17 @@ def doctor(json: Annotated[bool, typer.Option("--json", help="Print as JSON.")] 
         ui.print_json(facts)
         return
     packages = facts.pop("packages")
-    rows = [[k, "none" if v == [] else str(v)] for k, v in facts.items()]
-    ui.table(["what", "found"], rows + [[k, v] for k, v in packages.items()])
+    rows = [[WORDS.get(k, k), _shown(v)] for k, v in facts.items() if k != "problems"]
+    rows += [[k, v] for k, v in packages.items()] + [["problems", str(len(problems)) if problems else "none"]]
+    ui.table(["what", "found"], rows)
     for p in problems:
         ui.note(f"papm: {p}")
+
+
+def _shown(value: object) -> str:
+    """A fact in words.
+
+    >>> _shown(True), _shown(None), _shown(67.9)
+    ('yes', 'no', '67.9')
+    """
+    return {True: "yes", False: "no", None: "no"}[value] if value is None or isinstance(value, bool) else str(value)

@@ -18,17 +18,19 @@ PROTOCOLS = ("nwpu", "qnrf")
 
 
 def add(app: typer.Typer) -> None:
-    app.command("eval")(evaluate)
+    app.command("eval", short_help="Count a split and compare with its annotations.")(evaluate)
 
 
 def evaluate(
     model: Annotated[Path | None, typer.Argument(help="A run folder or a checkpoint.", show_default=False)] = None,
     data: Annotated[
-        str | None, typer.Argument(help="NAME:ROOT, a dataset name, or a folder.", show_default=False)
+        str | None, typer.Argument(help="NAME:FOLDER, a dataset name, or a folder.", show_default=False)
     ] = None,
     options: Annotated[
         list[str] | None,
-        typer.Argument(help="Options of the dataset: key=value …, e.g. origin=0.5", show_default=False),
+        typer.Argument(
+            metavar="KEY=VALUE …", help="Options of the dataset (docs/datasets.md), e.g. origin=0.5", show_default=False
+        ),
     ] = None,
     split: Annotated[str, typer.Option(help="Which split to count.")] = "test",
     device: Annotated[str, typer.Option(help="auto, cpu or cuda.")] = "auto",
@@ -160,7 +162,7 @@ def _count(
     tile: str,
 ) -> None:
     from papm.cli import ui
-    from papm.cli.localization import open_split
+    from papm.cli.localization import keep_sizes, open_split
     from papm.cli.submission import write_submission
     from papm.data import require_annotated
     from papm.data.resize import OPTIONS, bounds
@@ -168,6 +170,8 @@ def _count(
     from papm.engine.train import scores
     from papm.predict.predictor import Counter
 
+    if submission is not None:
+        keep_sizes(options, "--submission")
     counter = Counter.load(model, device, tile)
     if not set(options) & set(
         OPTIONS

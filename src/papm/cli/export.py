@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import importlib.util
 import re
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated
 
@@ -15,7 +18,7 @@ LIMIT = 1e-4  # of the output's largest value: what float32 sums in another orde
 
 
 def add(app: typer.Typer) -> None:
-    app.command("export")(export)
+    app.command("export", short_help="Write a model as an ONNX file.")(export)
 
 
 def export(
@@ -33,15 +36,22 @@ def export(
     size = _size(fixed)
     if out.suffix.lower() != ".onnx":
         raise ConfigError(f"{out}: the name of an ONNX file ends in .onnx")
+    from papm import checkpoint
     from papm.cli import ui
     from papm.export.onnx import SIZES, check_onnx, export_onnx, onnx_metadata, require_onnx
 
     require_onnx()
-    export_onnx(model, out, size, dynamic=size is None)
+    file = checkpoint.resolve(model.expanduser())
+    spec, state = checkpoint.load(file)
+    network = checkpoint.build(spec, state, file)
     checked = importlib.util.find_spec("onnxruntime") is not None
-    difference = check_onnx(out, model, SIZES if size is None else [size]) if checked else None
-    if difference is not None and not difference <= LIMIT:
-        raise PapmError(f"{out}: differs from the model by {difference:.1e} of its largest value; do not use this file")
+    with _draft(out) as draft:
+        export_onnx(network, draft, size, dynamic=size is None, spec=spec)
+        difference = check_onnx(draft, network, SIZES if size is None else [size]) if checked else None
+        if difference is not None and not difference <= LIMIT:
+            raise PapmError(
+                f"{out}: not written, because the file differs from the model by {difference:.1e} of its largest value"
+            )
     about = onnx_metadata(out)
     if json:
         ui.print_json({"file": str(out), "bytes": out.stat().st_size, "difference": difference, **about})
@@ -52,6 +62,19 @@ def export(
         ui.say(f"Checked with onnxruntime: differs from the model by at most {difference:.1e} of its largest value")
     else:
         ui.note("Not checked: onnxruntime is not installed (pip install 'papm[export]')")
+
+
+@contextmanager
+def _draft(out: Path) -> Iterator[Path]:
+    """A place for a file of this name, beside its own, which it takes when nothing went wrong; until then the old one stays."""
+    try:
+        out.parent.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryDirectory(prefix=f".{out.name}.", dir=out.parent) as place:
+            draft = Path(place) / out.name
+            yield draft
+            draft.replace(out)
+    except OSError as error:
+        raise PapmError(f"{out}: cannot be written ({error.strerror})") from None
 
 
 def _size(text: str | None) -> tuple[int, int] | None:

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from papm.errors import DataError, unknown
+from papm.errors import ConfigError, DataError, unknown
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -38,6 +38,15 @@ def open_split(data: str, split: str, options: Mapping[str, Any] | None = None) 
         )
         split = "all"
     return splits[split], split
+
+
+def keep_sizes(options: Mapping[str, Any], command: str) -> None:
+    """Refuse options that resize images where the model resizes them itself."""
+    from papm.data.resize import OPTIONS
+
+    for key in options:
+        if key in OPTIONS:
+            raise ConfigError(f"{key} does not go with {command}: the model sees images at its own size; leave it out")
 
 
 @dataclass(frozen=True)
@@ -86,11 +95,11 @@ def from_model(
     """
     from papm.cli import ui
     from papm.data import require_annotated
-    from papm.data.resize import take
     from papm.predict.predictor import Counter
 
+    keep_sizes(options or {}, "--localization")
     counter = Counter.load(model, device, tile)
-    dataset, split = open_split(data, split, take("", options or {})[1])
+    dataset, split = open_split(data, split, options)
     require_annotated(dataset)
     if not len(dataset):
         raise DataError(f"{data}: the split '{split}' has no images")

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 def add(app: typer.Typer) -> None:
-    app.command("predict")(predict)
+    app.command("predict", short_help="Count in images: counts, points, pictures.")(predict)
 
 
 def predict(

@@ -11,7 +11,7 @@ from papm.errors import ConfigError, PapmError
 
 
 def add(app: typer.Typer) -> None:
-    app.command("report")(report)
+    app.command("report", short_help="Write the page of a run, or compare several.")(report)
 
 
 def report(
@@ -45,6 +45,7 @@ def report(
 
 def _compare(folders: list[Path], out: Path | None, json: bool) -> None:
     from papm.cli import ui
+    from papm.metrics.counting import FEWEST
     from papm.report.compare import ComparedRun, differences, write_comparison
     from papm.report.load import number, read_run
 
@@ -72,13 +73,15 @@ def _compare(folders: list[Path], out: Path | None, json: bool) -> None:
     table: list[list[object]] = []
     for r in compared:
         d = found.get((r.label, r.group))
-        verdict = "" if d is None else "unclear" if not d.significant else "better" if d.difference < 0 else "worse"
+        verdict = "" if d is None else d.verdict
         against = "" if d is None else f"{d.difference:+.2f} ({d.low:+.2f} to {d.high:+.2f})"
         values = [v if (v := number(r.result, k)) is not None else "–" for k in ("mae", "rmse")]
         table.append([r.label, r.group, *values, against, verdict])
     ui.table(["run", "data", "MAE", "RMSE", f"MAE less {labels[0]}, 95 % interval", ""], table)
     if not found:
         ui.note("None of the others was tested on the same images as the first, so nothing is compared image by image.")
+    if any(d.n < FEWEST for d in found.values()):
+        ui.note(f"With fewer than {FEWEST} test images a difference may be chance: the verdict is unclear.")
     ui.say(f"Page: {page}")
 
 

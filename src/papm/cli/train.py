@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 import math
+import shlex
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from papm.errors import ConfigError
 
+if TYPE_CHECKING:
+    from papm.config import TrainConfig
+
+FEW = 5  # validation images below which the lowest of twenty evaluations says little
 OPTIONS = ("method", "backbone", "weights", "init", "out", "config", "resume", "dry-run", "json", "help")
 
 
@@ -51,12 +56,15 @@ def refuse_settings_as_options(argv: Sequence[str]) -> None:
 
 
 def train(
-    data: Annotated[str, typer.Argument(help="NAME:ROOT, a dataset name, or a folder whose format is recognised.")],
-    settings: Annotated[list[str] | None, typer.Argument(help="key=value …, e.g. steps=5000 loss.sigma=6")] = None,
+    data: Annotated[str, typer.Argument(help="NAME:FOLDER, a dataset name, or a folder whose format is recognised.")],
+    settings: Annotated[
+        list[str] | None,
+        typer.Argument(metavar="KEY=VALUE …", help="Settings (docs/guide.md), e.g. steps=5000 loss.sigma=6"),
+    ] = None,
     method: Annotated[
         str | None, typer.Option(help="What the network learns (docs/guide.md); hd-papm when not given.")
     ] = None,
-    backbone: Annotated[str | None, typer.Option(help="The network: vgg19 when not given, tiny on a CPU, …")] = None,
+    backbone: Annotated[str | None, typer.Option(help="The network; vgg19 when not given. On a CPU give tiny.")] = None,
     weights: Annotated[str | None, typer.Option(help="imagenet, or a .safetensors/.pth file for the trunk.")] = None,
     init: Annotated[str | None, typer.Option(help="A papm checkpoint to start from.")] = None,
     out: Annotated[Path, typer.Option(help="The run folder.")] = Path("runs/run"),
@@ -75,6 +83,7 @@ def train(
     from papm.cli import ui
     from papm.engine import run_folder
     from papm.engine import train as engine
+    from papm.engine.build import resolve
     from papm.predict.predictor import Counter
     from papm.report.examples import save_examples
     from papm.report.run import write_report
@@ -89,17 +98,21 @@ def train(
             raise ConfigError(f"give {key} as {'the first argument' if key == 'data' else f'--{key}'}, not as {key}=…")
         given[key] = {**given.get(key, {}), **value} if isinstance(value, dict) else value
     given["data"] = data
-    resolved = engine.resolve(str(given.get("method", "hd-papm")), str(given.get("backbone", "vgg19")), given)
+    resolved = resolve(str(given.get("method", "hd-papm")), str(given.get("backbone", "vgg19")), given)
     if dry_run:
         from papm.engine.dry_run import dry_run as estimate
         from papm.engine.dry_run import in_words
 
-        found = estimate(resolved)
+        with ui.err.status("timing a few steps"):
+            found = estimate(resolved)
         ui.print_json(found) if json else ui.say(in_words(found, resolved))
         return
+    if not resume:
+        for advice in before_training(resolved):
+            ui.note(advice)
     with ui.bar() as progress:
         reading = progress.add_task("reading images", total=None, note="")
-        watcher = ui.TrainingBar(progress, f"{resolved.method} · {resolved.backbone}", resolved.steps)
+        watcher = ui.TrainingBar(progress, f"{resolved.method} · {resolved.backbone}", resolved.steps, reading)
         run = engine.train(resolved, out, resume=resume, watcher=watcher, on_image=lambda: progress.advance(reading))
     if run.interrupted:
         ui.note(f"Stopped at step {run.step} of {resolved.steps}; everything is in {out}. Go on with --resume.")
@@ -119,4 +132,45 @@ def train(
             f"{run.result['split']} MAE {run.result['mae']:.2f} (95 % {low:.2f} to {high:.2f}), RMSE {run.result['rmse']:.2f}, "
             f"{run.result['images']} images, weights chosen by: {run.result['select']}"
         )
-    ui.say(f"Run: {out}   Report: {report}   Next: papm predict {out} IMAGE --out results")
+    if few := chosen_on_few(run.result):
+        ui.note(few)
+    ui.say(f"Run: {out}   Report: {report}   Next: papm predict {shlex.quote(str(out))} IMAGE --out results")
+
+
+def before_training(config: TrainConfig) -> list[str]:
+    """What is worth knowing before hours are spent: a large network on a CPU, or one that starts from nothing.
+
+    >>> from papm.config import TrainConfig
+    >>> before_training(TrainConfig(data="photos", backbone="tiny"))
+    []
+    """
+    import torch
+
+    from papm import models
+
+    about = models.info(config.backbone)
+    if config.network.get("trunk", about.trunk) in (None, "tiny"):
+        return []
+    said = []
+    if config.device == "cpu" or (config.device == "auto" and not torch.cuda.is_available()):
+        small = "network.trunk=tiny" if "trunk" in about.options else "--backbone tiny"
+        said.append(f"{config.backbone} is slow on a CPU: --dry-run says how long it takes; {small} is made for a CPU.")
+    if config.weights is None and config.init is None:
+        said.append(f"{config.backbone} starts from random weights; --weights imagenet gives far better counts.")
+    return said
+
+
+def chosen_on_few(result: dict[str, Any]) -> str | None:
+    """A caution where the weights were chosen on so few images that the choice is mostly chance.
+
+    >>> chosen_on_few({"select": "val", "sizes": {"train": 9, "val": 1, "test": 2}})
+    'Weights chosen on 1 image are mostly chance (trained on 9): give more images, or select=last.'
+    """
+    sizes = result.get("sizes") or {}
+    if result.get("select") != "val" or not 0 < sizes.get("val", 0) < FEW:
+        return None
+    n = sizes["val"]
+    return (
+        f"Weights chosen on {n} image{'' if n == 1 else 's'} are mostly chance (trained on {sizes.get('train')}): "
+        "give more images, or select=last."
+    )

@@ -107,8 +107,8 @@ def items(what: str, total: int) -> Iterator[_Items]:
 class TrainingBar:
     """A `Watcher` that draws: one bar a run, the loss and the last evaluation beside it."""
 
-    def __init__(self, progress: Progress, title: str, total: int) -> None:
-        self.progress, self.title = progress, title
+    def __init__(self, progress: Progress, title: str, total: int, before: TaskID | None = None) -> None:
+        self.progress, self.title, self.before = progress, title, before
         self.task = progress.add_task(title, total=total, note="")
         self.loss, self.mae, self.said = "", "", time.monotonic()
 
@@ -121,6 +121,9 @@ class TrainingBar:
         self._show(step, None)
 
     def _show(self, step: int, total: int | None) -> None:
+        if self.before is not None:  # what came before the first step is done
+            self.progress.update(self.before, visible=False)
+            self.before = None
         self.progress.update(self.task, completed=step, note=f"{self.loss}  {self.mae}")
         if not err.is_terminal and total and time.monotonic() - self.said > 10:
             self.said = time.monotonic()

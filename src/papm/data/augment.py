@@ -17,6 +17,7 @@ from torch import Tensor
 
 from papm.data.cache import ImageStore
 from papm.data.disk_cache import DiskStore
+from papm.graphs import round_up
 from papm.imagenet import MEAN, STD
 from papm.structures import Batch, PointBatch
 
@@ -124,22 +125,13 @@ def plan(
         inner.append(near)
         outer.append(far)
     counts = np.array([[len(p), len(p) + len(q)] for p, q in zip(inner, outer)], dtype=np.float32)
-    length = bucket(int(counts[:, 1].max(initial=0)))
+    length = round_up(int(counts[:, 1].max(initial=0)))  # one of few, so that a GPU sees few shapes
     rows = np.zeros((batch, HEAD + augment.columns * length), dtype=np.float32)
     rows[:, :HEAD] = heads
     for b, (p, q) in enumerate(zip(inner, outer)):
         both = np.concatenate([p, q]).reshape(-1)
         rows[b, HEAD : HEAD + len(both)] = both
     return Plan(torch.from_numpy(rows), torch.from_numpy(counts))
-
-
-def bucket(n: int) -> int:
-    """Points are padded to one of few lengths, so that a GPU sees few shapes.
-
-    >>> [bucket(n) for n in (0, 65, 1500, 3000)]
-    [64, 128, 2048, 4096]
-    """
-    return max(64, 1 << (n - 1).bit_length() if n > 1 else 1)
 
 
 def _corner(u: float, length: int, crop: int, margin: int) -> int:

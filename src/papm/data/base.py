@@ -20,6 +20,7 @@ from torch import Tensor
 
 from papm.data import resize
 from papm.errors import DataError, unknown
+from papm.images import find_images
 from papm.structures import Sample
 
 logger = logging.getLogger(__name__)
@@ -233,7 +234,7 @@ def parse_spec(spec: str) -> tuple[str, Path | None]:
     if not path.exists():
         if sep and not head.startswith((".", "/", "~")) and len(head) > 1:
             raise unknown("dataset", head, _READERS)
-        near = difflib.get_close_matches(spec, _READERS, n=1)
+        near = difflib.get_close_matches(spec, _READERS.keys() - {"folder"}, n=1)  # 'photo-folder' is a path, misspelt
         hint = f"did you mean '{near[0]}'?" if near else "write NAME:PATH, or give a folder"
         raise DataError(f"{spec}: no such file or folder, and no dataset of that name; {hint}")
     found = [r.name for r in _READERS.values() if r.recognise(path)]
@@ -241,6 +242,12 @@ def parse_spec(spec: str) -> tuple[str, Path | None]:
         return found[0], path
     if found:
         raise DataError(f"{path}: holds several datasets; name the one you mean, such as {found[0]}:{path}")
+    if path.is_file():
+        raise DataError(f"{path}: is a file; give the folder that holds it and the images")
+    if not find_images(path):
+        for inner in sorted(p for p in path.iterdir() if p.is_dir() and not p.name.startswith(".")):
+            if find_images(inner):
+                raise DataError(f"{path}: no images in it or in {path / 'images'}, where they belong; {inner} has some")
     raise DataError(
         f"{path}: cannot tell what format this is; name it (NAME:{path}) or put a .txt of 'x y' lines beside each image"
     )

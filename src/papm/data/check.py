@@ -20,11 +20,14 @@ from torch import Tensor
 from papm.data.base import Annotation, Dataset, Entry, Expected, Reader, reader, unexpected
 from papm.data.readers.faults import AnnotationError
 from papm.data.readers.formats import looks_like_txt
+from papm.data.readers.yolo import looks_like_yolo
 from papm.data.resize import take
 from papm.errors import DataError, PapmError
 from papm.images import find_images, image_size, read_image
 
 Severity = Literal["error", "warning", "info"]
+
+ENOUGH = 20  # points; fewer may be whole numbers by chance or because somebody typed them
 
 
 @dataclass(frozen=True)
@@ -38,7 +41,7 @@ class Finding:
 
     def __str__(self) -> str:
         where = "" if self.file is None else f"{self.file}:{self.line}: " if self.line else f"{self.file}: "
-        return f"{self.severity}: {where}{self.message}"
+        return f"{'note' if self.severity == 'info' else self.severity}: {where}{self.message}"
 
 
 def has_errors(findings: Iterable[Finding], strict: bool = False) -> bool:
@@ -127,6 +130,7 @@ class _Seen:
     hidden: bool = False  # its annotation is not published
     outside_region: int = 0  # points inside the image and outside its region of interest
     fractions: int = 0  # points within one pixel of the corner of an image that is larger than that
+    whole: int = 0  # points whose coordinates are whole numbers
 
 
 def _error(file: Path | None, e: PapmError) -> Finding:
@@ -171,16 +175,18 @@ def _look(entry: Entry, r: Reader, decode: bool, findings: list[Finding]) -> _Se
     swapped = int((_outside_by(points.flip(-1), size) > 0).sum())
     if outside:
         worst = int(distance.argmax())
-        x, y = points[worst].tolist()
+        x, y = (v + 0.0 for v in points[worst].tolist())  # -0.0 is 0
+        away = float(distance[worst])
         message = (
             f"{entry.name}: {_n(outside, 'point')} outside the {size[1]}×{size[0]} image, "
-            f"the farthest at ({x:.1f}, {y:.1f}), {float(distance[worst]):.1f} px away"
+            f"the farthest at ({x:.1f}, {y:.1f}), " + ("on its border" if away < 0.05 else f"{away:.1f} px away")
         )
         line = annotation.lines[worst] if annotation.lines else None
         findings.append(Finding("error" if r.outside_is_error else "warning", entry.annotation, line, message))
     fractions = int(((points >= 0) & (points <= 1)).all(-1).sum()) if min(size) > 8 else 0
     region = _region(entry, points, size, findings)
-    return _Seen(entry, len(points), outside, swapped, blank, outside_region=region, fractions=fractions)
+    whole = int((points == points.round()).all(-1).sum())
+    return _Seen(entry, len(points), outside, swapped, blank, outside_region=region, fractions=fractions, whole=whole)
 
 
 def _region(entry: Entry, points: Tensor, size: tuple[int, int], findings: list[Finding]) -> int:
@@ -205,6 +211,9 @@ def _remarks(entry: Entry, a: Annotation, size: tuple[int, int] | None, findings
     if a.meta.get("unlisted"):
         message = f"{entry.name} has no row; it is taken to show no objects (a row 'NAME,,' says so)"
         findings.append(Finding("warning", entry.annotation, None, message))
+    if a.meta.get("missing"):
+        message = "no annotation file; the image is taken to show no objects (an empty file says so)"
+        findings.append(Finding("warning", entry.image, None, message))
     if crowds := a.meta.get("crowd_regions"):
         findings.append(
             Finding("info", entry.annotation, None, f"{entry.name}: {_n(crowds, 'iscrowd region')} left out")
@@ -277,6 +286,9 @@ def _whole_split(split: str, root: Path, seen: Sequence[_Seen], r: Reader, findi
             f"split '{split}': all coordinates are between 0 and 1: fractions of the image, where pixels are wanted?"
         )
         findings.append(Finding(severity, root, None, message))
+    if r.outside_is_error and points >= ENOUGH and sum(s.whole for s in parsed) == points:
+        message = f"split '{split}': all coordinates are whole numbers; if they are pixel indices, add origin=0.5"
+        findings.append(Finding("info", root, None, message))
     hint = "would lie inside with x and y exchanged: are the columns swapped?"
     outside, swapped = sum(s.outside for s in parsed), sum(s.outside_swapped for s in parsed)
     if _looks_swapped(points, outside, swapped):
@@ -317,7 +329,8 @@ def _strays(entries: Sequence[Entry], own_data: bool) -> list[Finding]:
         for p in sorted(_listed(folder[0])):
             if p in own or p in images or p.suffix != folder[1] or p.name.startswith(".") or p.name == "classes.txt":
                 continue
-            if p.suffix != ".txt" or not own_data or (looks_like_txt(p) and not _is_blank(p)):
+            points = (looks_like_txt(p) or looks_like_yolo(p)) and not _is_blank(p)
+            if p.suffix != ".txt" or not own_data or points:
                 out.append(Finding("error", p, None, "an annotation whose image is missing"))
             else:
                 out.append(Finding("info", p, None, "not an annotation; left aside"))

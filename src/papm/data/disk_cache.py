@@ -3,10 +3,10 @@
 A file is named after what is in it: the path, size and time of change of the image file, and the size it is shown at. So
 another seed, split or hold-out finds it again, and a changed image is decoded anew. It is written beside its place, flushed
 and renamed: what has the name is whole, also when several runs write it at once. Files may vanish at any time (another run
-makes room, a user tidies up): what is not there is decoded again.
+makes room, a user tidies up): what is not there is decoded each time it is needed, until a run opens the images again.
 
-The folder is kept below `limit_bytes`: before new files are written, those unused for longest go first. Images beyond the
-limit are decoded each time they are needed.
+The folder is kept below `limit_bytes`: files are written only when images are opened, and those unused for longest go first.
+Images beyond the limit are decoded each time they are needed.
 """
 
 from __future__ import annotations
@@ -85,7 +85,7 @@ class DiskStore:
         return torch.from_numpy(self._pixels(k).reshape(h, w, 3).copy()).permute(2, 0, 1)
 
     def windows(self, heads: Tensor, crop: int, scale_min: float, resized: bool) -> tuple[ImageStore, Tensor]:
-        """What the crops of `heads` [B, 6] look at, as a store of B images, and the heads that speak of it.
+        """What the crops of `heads` [B, augment.HEAD] look at, as a store of B images, and the heads that speak of it.
 
         Only the part of an image under its crop is read; indices into it are those into the whole image.
         """
@@ -287,10 +287,16 @@ def _read(file: Path | None, shape: tuple[int, ...], make: Callable[[], Array]) 
             return np.memmap(file, dtype=np.uint8, mode="r", shape=shape)
     except (OSError, ValueError):
         pass
-    made = make()
-    with contextlib.suppress(OSError):  # somebody tidied up: the next step shall find it
-        _write(file, made)
-    return made
+    _say_gone(file.parent.parent)
+    return make()
+
+
+@functools.lru_cache(maxsize=16)
+def _say_gone(folder: Path) -> None:
+    """Once a folder: a run without its files is right, but slow."""
+    logger.warning(
+        "%s: decoded images have gone; they are decoded each time they are needed until a run opens them", folder
+    )
 
 
 def _write(file: Path, values: Array) -> None:

@@ -19,6 +19,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from papm.data import resize
 from papm.data.base import Dataset, Reader, register
 from papm.data.scenes import LOOKS, Key, Layout, Style
 from papm.data.scenes.canvas import to_bytes
@@ -92,7 +93,7 @@ class SceneOptions:
         known = [f.name for f in fields(cls)]
         for key in values:
             if key not in known:
-                raise unknown("option of synthetic", key, known)
+                raise unknown("option of synthetic", key, [*known, *(resize.OPTIONS if key in more else ())])
         return cls(**values)
 
     @property

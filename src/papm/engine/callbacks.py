@@ -76,7 +76,7 @@ class AveragedWeights(WeightAveraging):
         return network.state_dict()
 
 
-class Recorder(Callback):
+class Logbook(Callback):
     """metrics.csv, TensorBoard and the watcher; keeps the best evaluation seen."""
 
     def __init__(self, folder: Path, config_log_every: int, watcher: Watcher | None) -> None:
@@ -155,15 +155,15 @@ class Keeper(Checkpoint):
         folder: Path,
         every: int,
         spec: ModelSpec,
-        recorder: Recorder,
+        logbook: Logbook,
         state: Callable[[], dict[str, Tensor]],
         choose: bool,
     ) -> None:
-        self.folder, self.every, self.spec, self.recorder, self.state, self.choose = (
+        self.folder, self.every, self.spec, self.logbook, self.state, self.choose = (
             folder,
             every,
             spec,
-            recorder,
+            logbook,
             state,
             choose,
         )
@@ -200,7 +200,7 @@ class Keeper(Checkpoint):
             self.save(trainer)
 
     def on_validation_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
-        if self.choose and trainer.is_global_zero and self.recorder.best.get("step") == trainer.global_step:
+        if self.choose and trainer.is_global_zero and self.logbook.best.get("step") == trainer.global_step:
             self.write_best(trainer.global_step)
 
     def write_best(self, step: int) -> None:

@@ -17,18 +17,11 @@ from lightning.pytorch.callbacks import Callback
 from papm import data
 from papm.config import TrainConfig
 from papm.data.splits import choose
+from papm.engine.build import build_loss, build_network, with_classes
 from papm.engine.data import CountingData
 from papm.engine.evaluate import evaluate
 from papm.engine.module import CountingModule
-from papm.engine.train import (
-    average_weights,
-    build_loss,
-    build_network,
-    make_trainer,
-    place_on,
-    precision_of,
-    with_classes,
-)
+from papm.engine.train import average_weights, make_trainer, place_on, precision_of
 from papm.predict.predictor import pick_device
 
 

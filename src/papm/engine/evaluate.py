@@ -99,7 +99,7 @@ def evaluate(
                 on_item()
     finally:
         torch.backends.cudnn.benchmark = benchmark
-    network.train(was_training)
+        network.train(was_training)
     return Evaluation(
         [s.name for s in dataset],
         [float(p) for p in torch.stack(predicted).tolist()] if predicted else [],
@@ -113,18 +113,22 @@ def evaluate(
 
 
 def _classes_of(network: torch.nn.Module, dataset: Dataset, names: Sequence[str]) -> tuple[str, ...]:
-    """Names of the classes to compare; none where there is one, or a point without label."""
+    """Names of the classes to compare; none where there is one, or a point without label.
+
+    A model that was trained on labels without names has numbers for them, which go with any names of the data.
+    """
     number = int(getattr(network, "num_classes", 1))
     truth = [s.published for s in dataset]
     if number < 2 or any(s.labels is None for s in truth if len(s.points)):
         return ()
     require_labels(truth, number)
-    own = class_names(truth)
-    if names and any(s.meta.get("classes") for s in truth) and tuple(names) != own:
+    own, numbers = class_names(truth), tuple(str(k) for k in range(number))
+    known = tuple(names) if tuple(names) != numbers else ()
+    if known and any(s.meta.get("classes") for s in truth) and known != own:
         raise DataError(
-            f"the model counts {', '.join(names)}, the data has {', '.join(own)}; open it with the same classes in that order"
+            f"the model counts {', '.join(known)}, the data has {', '.join(own)}; open it with the same classes in that order"
         )
-    return tuple(names or own) if len(names or own) == number else tuple(str(k) for k in range(number))
+    return (known or own) if len(known or own) == number else numbers
 
 
 def _labels_of(sample: Sample, classes: int) -> list[float]:

@@ -17,21 +17,20 @@ import lightning.pytorch as pl
 import torch
 from lightning.pytorch.loggers import TensorBoardLogger
 
-from papm import checkpoint, data, losses, methods, models
+from papm import checkpoint, data
 from papm import config as configuration
 from papm.checkpoint import ModelSpec
 from papm.config import TrainConfig
-from papm.data import resize
 from papm.data.base import Dataset
-from papm.data.classes import class_names, number_of_classes, require_labels
 from papm.data.splits import Splits, choose
 from papm.engine import run_folder
+from papm.engine.build import build_loss, build_network, known_names, with_bounds, with_classes
 from papm.engine.callbacks import (
     AtomicCheckpointIO,
     AveragedWeights,
     FirstStep,
     Keeper,
-    Recorder,
+    Logbook,
     StopOnInterrupt,
     Watcher,
 )
@@ -39,11 +38,8 @@ from papm.engine.data import CountingData, several_classes
 from papm.engine.evaluate import Evaluation, evaluate, write_evaluation
 from papm.engine.module import CountingModule
 from papm.engine.run_folder import hardware, revision
-from papm.errors import ConfigError, PapmError, unknown
+from papm.errors import PapmError
 from papm.files import write_json
-from papm.losses.classes import ClassLoss
-from papm.losses.regions import RegionLoss
-from papm.models import Network
 from papm.predict.predictor import pick_device
 
 log = logging.getLogger(__name__)
@@ -64,45 +60,6 @@ class RunResult:
     interrupted: bool
     result: dict[str, Any] | None
     shown: Dataset | None = None  # what the result was measured on, for pictures
-
-
-def resolve(method: str, backbone: str, given: dict[str, Any]) -> TrainConfig:
-    """Defaults, then the recipe of the method and backbone, then what the user set."""
-    models.info(backbone)
-    recipe = methods.recipe(method, backbone, given.get("network"))
-    # Options are merged one by one: choosing a stride does not undo the recipe's activation.
-    merged: dict[str, Any] = {
-        k: {**recipe.get(k, {}), **(given.get(k) or {})} for k in ("loss", "network") if k in recipe or k in given
-    }
-    config = configuration.from_mapping({**recipe, **given, **merged, "method": method, "backbone": backbone})
-    known = models.info(backbone).options
-    for key in config.network:
-        if key not in known:
-            raise unknown(f"option of network '{backbone}'", key, known)
-    loss_options = losses.options(methods.method(method).loss)
-    for key in config.loss:
-        if key not in loss_options:
-            raise unknown(f"option of loss '{methods.method(method).loss}'", key, loss_options)
-    return config
-
-
-def with_bounds(config: TrainConfig) -> TrainConfig:
-    """The configuration with `data.resize=usual` spelt out: a model must know its sizes without its dataset."""
-    if "resize" not in config.options:
-        return config
-    name, _ = data.parse_spec(config.data)
-    return dataclasses.replace(config, options=resize.resolved(name, config.options))
-
-
-def with_classes(config: TrainConfig, splits: Splits) -> TrainConfig:
-    """The configuration with `network.num_classes=auto` spelt out; labels that do not fit the network are refused."""
-    if "num_classes" not in config.network:
-        return config
-    classes = number_of_classes(config.network["num_classes"], splits.train)
-    if classes > 1:
-        for split in (splits.train, splits.monitor, splits.test):
-            require_labels(split or (), classes)
-    return dataclasses.replace(config, network={**config.network, "num_classes": classes})
 
 
 def is_first_process() -> bool:
@@ -127,33 +84,6 @@ def own_device(config: TrainConfig) -> torch.device:
         device = torch.device("cuda", int(os.environ.get("LOCAL_RANK", "0")))
         torch.cuda.set_device(device)
     return device
-
-
-def build_network(config: TrainConfig) -> Network:
-    """The network of a configuration, with trunk weights or a whole checkpoint to start from."""
-    torch.manual_seed(config.seed)
-    network = models.create(config.backbone, config.weights, **config.network)
-    if config.init is not None:
-        file = checkpoint.resolve(Path(config.init).expanduser())
-        spec, state = checkpoint.load(file)
-        if spec.backbone != config.backbone:
-            raise ConfigError(f"{file}: is a '{spec.backbone}', the run trains a '{config.backbone}'")
-        checkpoint.assign(network, state, str(file))
-    return network
-
-
-def build_loss(config: TrainConfig, stride: int) -> losses.CountingLoss:
-    """The loss of a configuration, map by map where there are several classes, on blocks when a region is set."""
-    loss = losses.create(methods.method(config.method).loss, stride=stride, **config.loss)
-    if several_classes(config) and not isinstance(loss, losses.PointLoss):
-        loss = ClassLoss(loss, int(config.network["num_classes"]))
-    if not config.region:
-        return loss
-    if isinstance(loss, losses.PointLoss):
-        raise ConfigError(
-            f"region={config.region} is for losses on density maps; method '{config.method}' matches points"
-        )
-    return RegionLoss(loss, config.region, config.margin)
 
 
 def train(
@@ -220,12 +150,12 @@ def _train(
     spec = ModelSpec(config.backbone, dict(config.network), config.method, configuration.to_mapping(config))
     if several_classes(config):
         spec = dataclasses.replace(spec, classes=known_names(splits.train, network.num_classes))
-    recorder = Recorder(folder, config.log_every, watcher)
+    logbook = Logbook(folder, config.log_every, watcher)
     average = average_weights(config, device)
     state = average.network_state if average is not None else network.state_dict
-    keeper = Keeper(folder, config.save_every, spec, recorder, state, choose=config.select != "last")
+    keeper = Keeper(folder, config.save_every, spec, logbook, state, choose=config.select != "last")
     stop = StopOnInterrupt()
-    callbacks = [c for c in (average, recorder, stop, first_step, keeper) if c is not None]
+    callbacks = [c for c in (average, logbook, stop, first_step, keeper) if c is not None]
     trainer = make_trainer(config, folder, device, callbacks, watch=splits.monitor is not None)
     last = folder / "last.ckpt"
     with warnings.catch_warnings():
@@ -239,10 +169,10 @@ def _train(
         return RunResult(folder, trainer.global_step, True, None)
     if not trainer.is_global_zero:
         return RunResult(folder, trainer.global_step, False, None)
-    if config.select == "last" or not recorder.best:
+    if config.select == "last" or not logbook.best:
         keeper.write_best(trainer.global_step)
-    seconds = max(recorder.elapsed(), time.monotonic() - started)
-    result = finish(config, folder, splits, recorder, device, seconds, network.weights_sha256)
+    seconds = max(logbook.elapsed(), time.monotonic() - started)
+    result = finish(config, folder, splits, logbook, device, seconds, network.weights_sha256)
     return RunResult(folder, trainer.global_step, False, result, splits.test or splits.monitor)
 
 
@@ -321,7 +251,7 @@ def finish(
     config: TrainConfig,
     folder: Path,
     splits: Splits,
-    recorder: Recorder,
+    logbook: Logbook,
     device: torch.device,
     seconds: float,
     weights_sha256: str | None,
@@ -388,17 +318,11 @@ def finish(
         else:
             checkpoint.assign(network, last_state[1], "last.ckpt")
             result["mae_last"] = evaluate(network, test, precision=precision_of(config, device)).score.mae
-        if splits.monitor is splits.test and recorder.best:
-            result["mae_best_on_test"] = min(recorder.best["mae"], result["mae_last"])
+        if splits.monitor is splits.test and logbook.best:
+            result["mae_best_on_test"] = min(logbook.best["mae"], result["mae_last"])
     result |= {"seconds": round(seconds, 1), "hardware": hardware(device), "revision": revision()}
     write_json(folder / "result.json", result)
     return result
-
-
-def known_names(dataset: Dataset, classes: int) -> tuple[str, ...]:
-    """A name for each class: those of the dataset where it has as many, else numbers."""
-    names = class_names(dataset)
-    return names if len(names) == classes else tuple(str(k) for k in range(classes))
 
 
 def scores(found: Evaluation) -> dict[str, Any]:

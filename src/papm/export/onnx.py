@@ -2,7 +2,7 @@
 
 The file takes `images` [B, 3, H, W], float32, ImageNet-normalised RGB, and gives `density` [B, C, ⌈H/stride⌉, ⌈W/stride⌉], or
 for a point network `points` [B, M, 2], `logits` [B, M, classes + 1] and `reference` [M, 2]. What a user of the file has to
-know (network, stride, mean, std, …) is in its metadata.
+know (network, stride, mean, std, …) is in its metadata, every value as JSON.
 """
 
 from __future__ import annotations
@@ -101,7 +101,7 @@ def export_onnx(
     proto = program.model_proto
     for key, value in metadata_of(plain, spec, None if dynamic else (height, width)).items():
         entry = proto.metadata_props.add()
-        entry.key, entry.value = PREFIX + key, value if isinstance(value, str) else json.dumps(value)
+        entry.key, entry.value = PREFIX + key, json.dumps(value, ensure_ascii=False)
     path = Path(file)
     write_atomic(path, lambda stream: stream.write(proto.SerializeToString()))
     return path
@@ -176,7 +176,7 @@ def check_onnx(
             found = torch.from_numpy(other)
             if found.shape != own.shape:
                 raise DataError(
-                    f"{file}: gives {list(found.shape)} for an image of {size}, the network {list(own.shape)}"
+                    f"{Path(file).name}: gives {list(found.shape)} for an image of {size}, the network {list(own.shape)}"
                 )
             if own.numel():
                 scale = own.abs().max().clamp(min=torch.finfo(torch.float32).tiny)

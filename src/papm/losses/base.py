@@ -20,6 +20,7 @@ from papm.errors import ConfigError, DataError, unknown
 from papm.losses.recorded import Recorder
 from papm.points import as_batch
 from papm.structures import DensityOutput, LossOutput, PointBatch, PointProposals
+from papm.targets import touched_cells
 
 Points = Sequence[Tensor] | PointBatch
 
@@ -216,14 +217,12 @@ def cell_mask(context: LossContext | None, density: Tensor, stride: int) -> Tens
     """float [B, 1, h, w], 1 where a cell holds at least one pixel that counts; None when all do."""
     if context is None or context.mask is None:
         return None
-    mask = context.mask[:, None].float()
+    cells = touched_cells(context.mask, stride)
     h, w = density.shape[-2:]
-    if (-(-mask.shape[-2] // stride), -(-mask.shape[-1] // stride)) != (h, w):
-        raise ConfigError(
-            f"a mask of {mask.shape[-2]}×{mask.shape[-1]} pixels does not fit {h}×{w} cells of stride {stride}"
-        )
-    mask = nn.functional.pad(mask, (0, w * stride - mask.shape[-1], 0, h * stride - mask.shape[-2]))
-    return nn.functional.max_pool2d(mask, stride)
+    if cells.shape[-2:] != (h, w):
+        height, width = context.mask.shape[-2:]
+        raise ConfigError(f"a mask of {height}×{width} pixels does not fit {h}×{w} cells of stride {stride}")
+    return cells[:, None].float()
 
 
 _FACTORIES: dict[str, Callable[..., CountingLoss]] = {}

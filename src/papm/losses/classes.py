@@ -27,17 +27,8 @@ def by_class(points: PointBatch, classes: int) -> PointBatch:
         if wrong.numel():
             raise DataError(f"a point is labelled {int(wrong[0])}, but the network has classes 0 to {classes - 1}")
     kinds = torch.arange(classes, device=points.labels.device)
-    mine = points.valid[:, None] & (points.labels[:, None] == kinds[:, None])  # [B, classes, N]
-    mine = mine.flatten(0, 1)
-    # Those of a class first, so that padding is at the end as everywhere else.
-    order = (~mine).to(torch.uint8).argsort(dim=-1, stable=True)
-    valid = mine.gather(1, order)
-
-    def follow(values: Tensor | None) -> Tensor | None:
-        return None if values is None else values.repeat_interleave(classes, 0).gather(1, order)
-
-    xy = points.xy.repeat_interleave(classes, 0).gather(1, order[..., None].expand(-1, -1, 2))
-    return PointBatch(torch.where(valid[..., None], xy, 0.0), valid, follow(points.extents), follow(points.labels))
+    mine = points.labels[:, None] == kinds[:, None]  # [B, classes, N]
+    return points.repeat(classes).keep(mine.flatten(0, 1))
 
 
 class ClassLoss(WrappingLoss):

@@ -27,18 +27,8 @@ def split_map(maps: Tensor, block: int) -> Tensor:
 def split_points(points: PointBatch, corners: Tensor, side: int, halo: float = 0.0) -> PointBatch:
     """Points of B crops → points of B·k blocks with those (x, y) corners [k, 2], in each block's coordinates."""
     xy = points.xy[:, None] - corners[None, :, None]  # [B, k, N, 2]
-    inside = ((xy >= -halo) & (xy < side + halo)).all(-1) & points.valid[:, None]
-    # Those of a block first, so that padding is at the end as everywhere else.
-    order = (~inside).to(torch.uint8).argsort(dim=-1, stable=True)
-    xy = xy.gather(2, order[..., None].expand(-1, -1, -1, 2)).flatten(0, 1)
-    valid = inside.gather(2, order).flatten(0, 1)
-    pick = order.flatten(0, 1)
-    count = len(corners)
-
-    def follow(values: Tensor | None) -> Tensor | None:
-        return None if values is None else values.repeat_interleave(count, 0).gather(1, pick)
-
-    return PointBatch(torch.where(valid[..., None], xy, 0.0), valid, follow(points.extents), follow(points.labels))
+    inside = ((xy >= -halo) & (xy < side + halo)).all(-1)
+    return replace(points.repeat(len(corners)), xy=xy.flatten(0, 1)).keep(inside.flatten(0, 1))
 
 
 class RegionLoss(WrappingLoss):

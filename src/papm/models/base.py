@@ -43,7 +43,6 @@ class NetworkInfo:
     url: str | None = None  # of the published weights of the trunk
     sha256: str | None = None  # of that file; published as its first hexadecimal digits
     licence: str | None = None  # of those weights
-    local: bool = True  # False: pooling or attention over the whole image lets every output see all of it
     options: Mapping[str, Any] = field(default_factory=dict)  # option of `create` -> default
 
 
@@ -143,16 +142,6 @@ def pad_to_multiple(images: Tensor, multiple: int) -> Tensor:
     return images
 
 
-def touched_cells(mask: Tensor, stride: int) -> Tensor:
-    """bool [B, ⌈H/stride⌉, ⌈W/stride⌉]: cells with at least one True pixel of a mask [B, H, W].
-
-    >>> touched_cells(torch.eye(4, dtype=torch.bool)[None], 2)[0].tolist()
-    [[True, False], [False, True]]
-    """
-    pixels = pad_to_multiple(mask[:, None].float(), stride)
-    return F.max_pool2d(pixels, stride)[:, 0] > 0
-
-
 def crop_to_image(maps: Tensor, height: int, width: int, stride: int) -> Tensor:
     """The first ceil(height/stride) × ceil(width/stride) cells: those that see at least one real pixel."""
     rows, columns = (height + stride - 1) // stride, (width + stride - 1) // stride
@@ -189,7 +178,7 @@ _REGISTRY: dict[str, tuple[Factory, NetworkInfo]] = {}
 
 
 def register(
-    name: str, *, kind: Kind, stride: int, summary: str, trunk: str | None = None, local: bool = True
+    name: str, *, kind: Kind, stride: int, summary: str, trunk: str | None = None
 ) -> Callable[[Factory], Factory]:
     """Decorator: make a factory function known as `name`; its keyword arguments are the options of the network."""
 
@@ -209,7 +198,6 @@ def register(
                 url=published.url if published else None,
                 sha256=published.sha256 if published else None,
                 licence=published.licence if published else None,
-                local=local,
                 options={**options, "rebalance": None} if trunk else options,
             ),
         )

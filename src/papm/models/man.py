@@ -7,10 +7,11 @@ from torch import Tensor, nn
 
 from papm.errors import ConfigError, DataError
 from papm.models.attention import EncoderLayer, disagreement
-from papm.models.base import DensityNetwork, check_images, pad_to_multiple, register, require, touched_cells
+from papm.models.base import DensityNetwork, check_images, pad_to_multiple, register, require
 from papm.models.head import DensityHead
 from papm.models.vgg import VGGTrunk, vgg_trunk
 from papm.structures import DensityOutput, PointBatch
+from papm.targets import touched_cells
 
 LAYERS = 4
 
@@ -83,7 +84,6 @@ class MAN(DensityNetwork):
     kind="density",
     stride=16,
     trunk="vgg19",
-    local=False,
     summary="VGG19 and four layers of learnable region attention, at stride 16 (MAN)",
 )
 def man(

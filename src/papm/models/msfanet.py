@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from papm.errors import ConfigError
-from papm.models.base import DensityNetwork, register, require, require_count, touched_cells
+from papm.models.base import DensityNetwork, register, require, require_count
 from papm.models.context import ASPP, ScaleContext
 from papm.models.head import UPSAMPLINGS, start_positive
 from papm.models.layers import (
@@ -27,7 +27,7 @@ from papm.models.layers import (
 )
 from papm.models.vgg import VGGTrunk, vgg_trunk
 from papm.structures import DensityOutput, PointBatch
-from papm.targets import density_maps
+from papm.targets import density_maps, touched_cells
 
 TAPS = {
     "vgg16": ("conv2_2", "conv3_3", "conv4_3", "conv5_3"),
@@ -159,7 +159,6 @@ def attention_target(points: PointBatch, cells: tuple[int, int], stride: int) ->
     kind="density",
     stride=2,
     trunk="vgg16-bn",
-    local=False,
     summary="VGG with scale context, atrous pyramid and attention, at stride 2 (M-SFANet)",
 )
 def msfanet(

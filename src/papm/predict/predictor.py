@@ -17,6 +17,7 @@ from papm.models import Network
 from papm.predict.restore import restore
 from papm.predict.tiling import OnTile, Tile, check, infer
 from papm.structures import DensityOutput, PointProposals, Prediction
+from papm.targets import touched_cells
 
 
 def pick_device(name: str = "auto") -> torch.device:
@@ -56,7 +57,7 @@ def _inside(output: DensityOutput, roi: Tensor | None) -> Tensor:
     density = output.density
     if roi is None:
         return density
-    return density * _touched(roi.to(density), output.stride, (density.shape[-2], density.shape[-1]))
+    return density * touched_cells(roi.to(density.device)[None], output.stride)
 
 
 def _found(output: PointProposals, threshold: float, roi: Tensor | None) -> Tensor:
@@ -66,14 +67,6 @@ def _found(output: PointProposals, threshold: float, roi: Tensor | None) -> Tens
         return found
     column, row = output.points.floor().long().unbind(-1)
     return found & roi.to(found.device)[row.clamp(0, roi.shape[0] - 1), column.clamp(0, roi.shape[1] - 1)].bool()
-
-
-def _touched(roi: Tensor, stride: int, size: tuple[int, int]) -> Tensor:
-    """1 for cells with at least one pixel inside a region, [h, w]: the cells that count in training too."""
-    bottom, right = size[0] * stride - roi.shape[0], size[1] * stride - roi.shape[1]
-    padded = torch.nn.functional.pad(roi, (0, right, 0, bottom))
-    cells: Tensor = torch.nn.functional.max_pool2d(padded[None], stride)[0]
-    return cells
 
 
 def objects(proposals: PointProposals, threshold: float = 0.5) -> Tensor:

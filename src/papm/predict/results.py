@@ -49,7 +49,7 @@ def write_results(
 
 def write_counts(predictions: Sequence[Prediction], path: str | Path, *, classes: Sequence[str] | None = None) -> Path:
     """One line an image: image, count, and one column a class where there are several (`classes` names them)."""
-    apart = [class_counts(p) for p in predictions]
+    apart = [p.class_counts for p in predictions]
     number = max(map(len, apart), default=0)
     if classes is not None and len(classes) < number:
         raise DataError(f"{len(classes)} class names for {number} classes: name every class")
@@ -96,11 +96,6 @@ def write_densities(predictions: Sequence[Prediction], folder: str | Path) -> li
             np.save(file, prediction.density.detach().cpu().float().numpy(), allow_pickle=False)
         files.append(path)
     return files
-
-
-def class_counts(prediction: Prediction) -> list[float]:
-    """Counts of the classes of a prediction; empty where there is one class only, or none is known."""
-    return prediction.class_counts
 
 
 def image_names(paths: Sequence[Path]) -> list[str]:
@@ -212,7 +207,7 @@ def _object(prediction: Prediction, classes: Sequence[str] | None) -> dict[str, 
         "width": int(width),
         "height": int(height),
     }
-    apart = class_counts(prediction)
+    apart = prediction.class_counts
     if apart:
         result["classes"] = {str(classes[k] if classes is not None else k): _decimals(c) for k, c in enumerate(apart)}
     if prediction.points is not None:

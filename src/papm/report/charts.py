@@ -190,7 +190,9 @@ def histogram(values: Sequence[float], *, title: str, x_label: str, y_label: str
         counts[min(len(counts) - 1, max(0, math.floor((v - edges[0]) / width + 1e-9)))] += 1
     # The axis takes its ends from the bins, so that the outermost are whole.
     x_ticks = axes.fit(edges, want=6)
-    plot = frame(x_ticks, axes.fit([0, *counts]), x_label=x_label, y_label=y_label)
+    most = max(counts)
+    y_ticks = axes.fit([0, most], want=min(5, most))  # ticks at whole numbers: these are counts
+    plot = frame(x_ticks, y_ticks, x_label=x_label, y_label=y_label)
     for (low, high), n in zip(pairwise(edges), counts):
         if n:
             left, right, top = plot.x(low), plot.x(high), plot.y(n)
@@ -268,7 +270,7 @@ def _bar(
             + line(middle - cap, y(high), middle + cap, y(high), style)
         )
         reach = min(reach, y(high))
-    words = _figure(value)
+    words = f"{value:.2f}" if 1 <= abs(value) < 100 else _figure(value)  # as in the table beside the bars
     label = (
         text(left + wide / 2, reach - 4, words, anchor="middle", size=11) if wide > len(words) * LETTER * 0.85 else ""
     )

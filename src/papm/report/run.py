@@ -106,15 +106,22 @@ def warnings(run: Run) -> list[str]:
 
 
 def how_chosen(config: Mapping[str, Any], result: Mapping[str, Any] | None) -> str:
-    """One sentence: which weights the figures belong to."""
+    """One sentence: which weights the figures belong to.
+
+    >>> how_chosen({}, {"select": "val", "selected_step": 15, "sizes": {"val": 1}})
+    'lowest error on 1 held-out validation image (step 15)'
+    """
     if result is None:
         return "as they were at the last evaluation; the run has not finished"
     select = result.get("select")
     step = number(result, "selected_step")
     at = f" (step {step:,.0f})" if step is not None else ""
     averaged = "averaged " if config.get("ema") else ""
+    sizes = result.get("sizes")
+    n = number(sizes, "val") if isinstance(sizes, dict) else None
+    held = f"{n:.0f} held-out validation image{'' if n == 1 else 's'}" if n else "held-out validation images"
     return {
-        "val": f"lowest error on held-out validation images{at}",
+        "val": f"lowest error on {held}{at}",
         "last": f"the last {averaged}weights{at}; no evaluation chose them",
         "test": f"lowest error on the test images themselves{at}",
     }.get(str(select), "not known")

@@ -166,11 +166,12 @@ class _Folder:
             except AnnotationError as e:
                 points = Points(faults=list(e.faults))
             except DataError as e:
-                points = Points(faults=[_fault(expected, e)])
+                points = Points(faults=[_fault(image if str(e).startswith(f"{image}: ") else expected, e)])
             points.meta["file"] = expected
             table.images[str(image)] = points
         if missing and f.reader.missing_is_empty:
-            logger.warning("%s: %d images have no file and are taken to show no objects", place.image_dir, missing)
+            files = "1 image has no file and is" if missing == 1 else f"{missing} images have no file and are"
+            logger.warning("%s: %s taken to show no objects", place.image_dir, files)
         if table.images:
             self.pending.append((table, f, [place]))
 
@@ -290,7 +291,9 @@ def _table_entries(
         if not matches and points.also:
             matches = _find(points.also, table.path.parent, root, places)
         if len(matches) != 1:
-            problem = "is not in this dataset" if not matches else f"could be any of {len(matches)} files"
+            problem = (
+                f"could be any of {len(matches)} files" if matches else f"is not in this dataset{_but(name, places)}"
+            )
             faults.append(Fault(table.path, points.line, f"the image {name[:200]!r} {problem}"))
         elif matches[0] in found:
             faults.append(Fault(table.path, points.line, f"the image {name[:200]!r} was already named in another way"))
@@ -302,7 +305,8 @@ def _table_entries(
         deeper = [i for i in found if i not in direct and place.image_dir in i.parents]
         mine = [*(i for i in place.images if i in found or (whole and i not in maps)), *deeper]
         if silent := sum(i not in found for i in mine):
-            logger.warning("%s: %d images have no row and are taken to show no objects", table.path, silent)
+            rows = "1 image has no row and is" if silent == 1 else f"{silent} images have no row and are"
+            logger.warning("%s: %s taken to show no objects", table.path, rows)
         stems = [i.stem for i in mine]
         unique = len(set(stems)) == len(stems)
         out[place.split] = [
@@ -337,6 +341,12 @@ def _find(name: str, beside: Path, root: Path, places: list[Place]) -> list[Path
     return []
 
 
+def _but(name: str, places: list[Place]) -> str:
+    """The image that is there instead of one that is not: of the same name with another ending."""
+    alike = next((m for p in places for m in p.by_stem.get(Path(name).stem, ())), None)
+    return "" if alike is None else f"; {alike.name!r} is, and the names must agree"
+
+
 def _load_row(points: Points, image: Path, path: Path, context: Context) -> Annotation:
     if points.faults:
         raise AnnotationError(points.faults)
@@ -357,7 +367,10 @@ def _annotation(points: Points, image: Path, path: Path, context: Context) -> An
     if points.boxes and all(b is not None for b in points.boxes):
         boxes = (torch.tensor(points.boxes, dtype=torch.float64) * scale.repeat(2)).add(context.origin).float()
     meta: Mapping[str, Any] = points.meta | ({"classes": context.names} if context.names and labels is not None else {})
-    xy = (torch.tensor(points.xy, dtype=torch.float64).reshape(-1, 2) * scale).add(context.origin).float()
+    xy = torch.tensor(points.xy, dtype=torch.float64).reshape(-1, 2) * scale
+    if points.relative:  # the centre of a box in fractions may come out a rounding error beyond 0
+        xy = torch.where((xy < 0) & (xy > -1e-6), 0.0, xy)
+    xy = xy.add(context.origin).float()
     return Annotation(xy, labels, boxes, lines=points.lines or None, meta=meta)
 
 
@@ -376,7 +389,9 @@ def _indices(points: Points, path: Path, names: tuple[str, ...]) -> list[int]:
             out.append(int(label))
         else:
             line = points.lines[i] if points.lines else None
-            message = f"the label {str(label)[:40]!r} is neither a whole number nor a name listed in classes.txt"
+            message = (
+                f"the label {str(label)[:40]!r} is neither a whole number nor a name listed in classes.txt (one a line)"
+            )
             faults.append(Fault(path, line, message))
     if faults:
         raise AnnotationError(faults)

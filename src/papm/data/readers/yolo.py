@@ -47,7 +47,7 @@ def looks_like_yolo(path: Path) -> int:
 def read_yolo(path: Path, image: Path, context: Context) -> Points:
     """The objects of one text file, in fractions; raises AnnotationError with every bad line."""
     if not path.exists():
-        return Points(relative=True)
+        return Points(relative=True, meta={"missing": True})
     points = Points(relative=True)
     for number, raw in enumerate(read_text(path).split("\n"), start=1):
         cells = raw.split("#", 1)[0].split()

@@ -1,0 +1,94 @@
+"""From what a user asked for to the parts of a run: the settings, the network, the loss."""
+
+from __future__ import annotations
+
+import dataclasses
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from papm import checkpoint, data, losses, methods, models
+from papm import config as configuration
+from papm.config import TrainConfig
+from papm.data import resize
+from papm.data.base import Dataset
+from papm.data.classes import class_names, number_of_classes, require_labels
+from papm.data.splits import Splits
+from papm.engine.data import several_classes
+from papm.errors import ConfigError, unknown
+from papm.losses.classes import ClassLoss
+from papm.losses.regions import RegionLoss
+from papm.models import Network
+
+
+def resolve(method: str, backbone: str, given: dict[str, Any]) -> TrainConfig:
+    """Defaults, then the recipe of the method and backbone, then what the user set."""
+    models.info(backbone)
+    recipe = methods.recipe(method, backbone, given.get("network"))
+    # Options are merged one by one: choosing a stride does not undo the recipe's activation.
+    merged: dict[str, Any] = {
+        k: {**recipe.get(k, {}), **(given.get(k) or {})} for k in ("loss", "network") if k in recipe or k in given
+    }
+    config = configuration.from_mapping({**recipe, **given, **merged, "method": method, "backbone": backbone})
+    known = models.info(backbone).options
+    for key in config.network:
+        if key not in known:
+            raise unknown(f"option of network '{backbone}'", key, known)
+    loss_options = losses.options(methods.method(method).loss)
+    for key in config.loss:
+        if key not in loss_options:
+            raise unknown(f"option of loss '{methods.method(method).loss}'", key, loss_options)
+    return config
+
+
+def with_bounds(config: TrainConfig) -> TrainConfig:
+    """The configuration with `data.resize=usual` spelt out: a model must know its sizes without its dataset."""
+    if "resize" not in config.options:
+        return config
+    name, _ = data.parse_spec(config.data)
+    return dataclasses.replace(config, options=resize.resolved(name, config.options))
+
+
+def with_classes(config: TrainConfig, splits: Splits) -> TrainConfig:
+    """The configuration with `network.num_classes=auto` spelt out; labels that do not fit the network are refused."""
+    if "num_classes" not in config.network:
+        return config
+    classes = number_of_classes(config.network["num_classes"], splits.train)
+    if classes > 1:
+        for split in (splits.train, splits.monitor, splits.test):
+            require_labels(split or (), classes)
+    return dataclasses.replace(config, network={**config.network, "num_classes": classes})
+
+
+def build_network(config: TrainConfig) -> Network:
+    """The network of a configuration, with trunk weights or a whole checkpoint to start from."""
+    torch.manual_seed(config.seed)
+    network = models.create(config.backbone, config.weights, **config.network)
+    if config.init is not None:
+        file = checkpoint.resolve(Path(config.init).expanduser())
+        spec, state = checkpoint.load(file)
+        if spec.backbone != config.backbone:
+            raise ConfigError(f"{file}: is a '{spec.backbone}', the run trains a '{config.backbone}'")
+        checkpoint.assign(network, state, str(file))
+    return network
+
+
+def build_loss(config: TrainConfig, stride: int) -> losses.CountingLoss:
+    """The loss of a configuration, map by map where there are several classes, on blocks when a region is set."""
+    loss = losses.create(methods.method(config.method).loss, stride=stride, **config.loss)
+    if several_classes(config) and not isinstance(loss, losses.PointLoss):
+        loss = ClassLoss(loss, int(config.network["num_classes"]))
+    if not config.region:
+        return loss
+    if isinstance(loss, losses.PointLoss):
+        raise ConfigError(
+            f"region={config.region} is for losses on density maps; method '{config.method}' matches points"
+        )
+    return RegionLoss(loss, config.region, config.margin)
+
+
+def known_names(dataset: Dataset, classes: int) -> tuple[str, ...]:
+    """A name for each class: those of the dataset where it has as many, else numbers."""
+    names = class_names(dataset)
+    return names if len(names) == classes else tuple(str(k) for k in range(classes))
