@@ -41,6 +41,8 @@ class StopAt:
         if step == self.step:
             raise MemoryError("crash")
 
+    def on_start(self, sizes: dict[str, int]) -> None: ...
+
     def on_evaluation(self, step: int, values: dict[str, float]) -> None: ...
 
 

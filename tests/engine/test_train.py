@@ -214,6 +214,8 @@ class Crash:
         if step == self.step:
             raise MemoryError
 
+    def on_start(self, sizes: dict[str, int]) -> None: ...
+
     def on_evaluation(self, step: int, values: dict[str, float]) -> None: ...
 
 
@@ -253,7 +255,7 @@ def test_dropout_belongs_to_the_step(tmp_path: Path, monkeypatch: pytest.MonkeyP
     """A resumed run draws what the whole one drew."""
     build = build_network
 
-    def with_dropout(c: TrainConfig) -> Any:
+    def with_dropout(c: TrainConfig, progress: Any = None) -> Any:
         network = build(c)
         network.down8 = torch.nn.Sequential(network.down8, torch.nn.Dropout2d(0.5))
         return network
@@ -324,3 +326,27 @@ def test_the_rate_warms_up_and_falls() -> None:
 def test_region_and_margin_train(tmp_path: Path) -> None:
     made = engine.train(config(method="al-papm", crop=96, margin=16, region=32, steps=2), tmp_path)
     assert made.result is not None
+
+
+def test_a_run_that_fails_before_its_first_checkpoint_leaves_its_folder_free(tmp_path: Path) -> None:
+    folder = tmp_path / "run"
+    with pytest.raises(PapmError, match="smaller lr"):
+        engine.train(config(lr=1e30, steps=20, log_every=1), folder)
+    assert not folder.exists()
+    engine.train(config(steps=2), folder)
+    assert (folder / "best.ckpt").exists()
+
+
+def test_what_was_saved_before_a_failure_is_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder = tmp_path / "run"
+    plain = CountingModule.training_step
+
+    def break_down(self: CountingModule, batch: Any, batch_idx: int) -> Tensor:
+        if self.global_step == 3:
+            raise PapmError("the loss became nan")
+        return plain(self, batch, batch_idx)
+
+    monkeypatch.setattr(CountingModule, "training_step", break_down)
+    with pytest.raises(PapmError, match="became nan"):
+        engine.train(config(steps=6, save_every=2), folder)
+    assert (folder / "last.ckpt").exists() and (folder / "config.yaml").exists()

@@ -378,6 +378,8 @@ def test_training_from_nothing_learns_to_count(tmp_path: Path) -> None:
         def on_step(self, step: int, total: int, values: dict[str, float]) -> None:
             assert {"classification", "points", "distance", "surplus", "count_error"} <= set(values)
 
+        def on_start(self, sizes: dict[str, int]) -> None: ...
+
         def on_evaluation(self, step: int, values: dict[str, float]) -> None:
             seen.append(values["mae"])
 

@@ -42,17 +42,32 @@ def refuse_settings_as_options(argv: Sequence[str]) -> None:
             continue
         name, equals, value = word[2:].partition("=")
         key = name.replace("-", "_")
-        if name in OPTIONS or (
-            key.partition(".")[0] not in known and key.partition(".")[0] not in configuration.GROUPS
-        ):
+        if name in OPTIONS:
+            continue
+        if key.partition(".")[0] not in known and key.partition(".")[0] not in configuration.GROUPS:
+            _refuse_options_of_parts(key, value if equals else _following(argv, k))
             continue
         if key == "data":
             raise ConfigError("data is the first argument, not an option: write papm train DATA …")
-        following = argv[k + 1] if k + 1 < len(argv) and not argv[k + 1].startswith("-") else "VALUE"
+        following = _following(argv, k)
         if key == "epochs":
             raise ConfigError("training is counted in steps of `batch` crops, not in epochs: write steps=NUMBER")
         key = "lr" if key == "learning_rate" else key
         raise ConfigError(f"--{name} is a setting, not an option: write {key}={value if equals else following}")
+
+
+def _following(argv: Sequence[str], k: int) -> str:
+    return argv[k + 1] if k + 1 < len(argv) and not argv[k + 1].startswith("-") else "VALUE"
+
+
+def _refuse_options_of_parts(key: str, value: str) -> None:
+    """`--sigma 5` belongs to a loss or a network."""
+    from papm import losses, models
+
+    if any(key in losses.options(name) for name in losses.names()):
+        raise ConfigError(f"--{key} is an option of a loss: write loss.{key}={value}")
+    if any(key in models.info(name).options for name in models.names()):
+        raise ConfigError(f"--{key} is an option of a network: write network.{key}={value}")
 
 
 def train(
@@ -113,7 +128,13 @@ def train(
     with ui.bar() as progress:
         reading = progress.add_task("reading images", total=None, note="")
         watcher = ui.TrainingBar(progress, f"{resolved.method} · {resolved.backbone}", resolved.steps, reading)
-        run = engine.train(resolved, out, resume=resume, watcher=watcher, on_image=lambda: progress.advance(reading))
+
+        def on_image() -> None:
+            progress.advance(reading)
+
+        run = engine.train(
+            resolved, out, resume=resume, watcher=watcher, on_image=on_image, on_download=ui.downloads(progress)
+        )
     if run.interrupted:
         ui.note(f"Stopped at step {run.step} of {resolved.steps}; everything is in {out}. Go on with --resume.")
         raise typer.Exit(1)

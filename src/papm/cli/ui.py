@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -112,6 +112,11 @@ class TrainingBar:
         self.task = progress.add_task(title, total=total, note="")
         self.loss, self.mae, self.said = "", "", time.monotonic()
 
+    def on_start(self, sizes: dict[str, int]) -> None:
+        if self.before is not None:
+            uses = {"train": "to train on", "val": "to choose the weights by", "test": "to test on"}
+            note("Images: " + ", ".join(f"{n} {uses[k]}" for k, n in sizes.items()) + ".")
+
     def on_step(self, step: int, total: int, values: dict[str, float]) -> None:
         self.loss = f"loss {values['loss']:.4g}"
         self._show(step, total)
@@ -128,3 +133,16 @@ class TrainingBar:
         if not err.is_terminal and total and time.monotonic() - self.said > 10:
             self.said = time.monotonic()
             note(f"{self.title}: step {step}/{total}  {self.loss}  {self.mae}")
+
+
+def downloads(progress: Progress) -> Callable[[int, int | None], None]:
+    """Draws a bar once something is downloaded: called with bytes done and bytes in all."""
+    task: list[TaskID] = []
+
+    def on_bytes(done: int, total: int | None) -> None:
+        if not task:
+            task.append(progress.add_task("downloading weights, MB", total=None, note=""))
+        size = None if total is None else total / 1e6
+        progress.update(task[0], completed=done / 1e6, total=size, visible=size is None or done < (total or 0))
+
+    return on_bytes

@@ -20,6 +20,7 @@ from papm.errors import ConfigError, unknown
 from papm.losses.classes import ClassLoss
 from papm.losses.regions import RegionLoss
 from papm.models import Network
+from papm.models.base import Progress
 
 
 def resolve(method: str, backbone: str, given: dict[str, Any]) -> TrainConfig:
@@ -61,10 +62,10 @@ def with_classes(config: TrainConfig, splits: Splits) -> TrainConfig:
     return dataclasses.replace(config, network={**config.network, "num_classes": classes})
 
 
-def build_network(config: TrainConfig) -> Network:
-    """The network of a configuration, with trunk weights or a whole checkpoint to start from."""
+def build_network(config: TrainConfig, progress: Progress | None = None) -> Network:
+    """The network of a configuration, with trunk weights (`progress` hears of their download) or a checkpoint to start from."""
     torch.manual_seed(config.seed)
-    network = models.create(config.backbone, config.weights, **config.network)
+    network = models.create(config.backbone, config.weights, progress=progress, **config.network)
     if config.init is not None:
         file = checkpoint.resolve(Path(config.init).expanduser())
         spec, state = checkpoint.load(file)

@@ -113,12 +113,15 @@ def in_words(found: dict[str, Any], config: TrainConfig) -> str:
     1,500 steps and 21 evaluations of 2.0 s: about 2 minutes in all.
     """
     step, minutes = found["step_ms"], found["wall_minutes"]
-    took = f"{step:.0f} ms" if step >= 10 else f"{step:.1f} ms"
+    took = f"{step / 1e3:.1f} s" if step >= 1000 else f"{step:.0f} ms" if step >= 10 else f"{step:.1f} ms"
+    rate = (
+        f"{found['images_per_second']:.0f}" if found["images_per_second"] >= 10 else f"{found['images_per_second']:g}"
+    )
     memory = f"; memory: {found['peak_memory_gb']:.1f} GB" if "peak_memory_gb" in found else ""
     times = f" and {found['evaluations']} evaluations of {found['evaluation_s']:.1f} s" if found["evaluations"] else ""
     whole = f"{minutes / 60:.1f} hours" if minutes >= 90 else f"{minutes:.0f} minutes" if minutes >= 1.5 else "a minute"
     whole = whole if minutes >= 0.5 else "less than a minute"
     return (
-        f"A step of {config.batch} crops of {config.crop} px takes {took} ({found['images_per_second']:.0f} crops a second)"
+        f"A step of {config.batch} crops of {config.crop} px takes {took} ({rate} crops a second)"
         f"{memory}.\n{config.steps:,} steps{times}: about {whole} in all."
     )

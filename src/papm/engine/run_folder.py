@@ -5,9 +5,11 @@ config.yaml  environment.json  metrics.csv  tensorboard/  last.ckpt  best.ckpt  
 
 from __future__ import annotations
 
+import contextlib
 import csv
 import io
 import platform
+import shutil
 import subprocess
 import sys
 from collections.abc import Mapping
@@ -39,6 +41,15 @@ def check(folder: Path, config: TrainConfig, resume: bool) -> None:
         check_same(folder, config)
         for draft in folder.glob(".*.tmp"):  # of a checkpoint that a killed process was writing
             draft.unlink(missing_ok=True)
+
+
+def discard(folder: Path) -> None:
+    """Take back what `create` and a run that never saved itself have written: the folder is free for another try."""
+    for name in ("config.yaml", "environment.json", "metrics.csv"):
+        (folder / name).unlink(missing_ok=True)
+    shutil.rmtree(folder / "tensorboard", ignore_errors=True)
+    with contextlib.suppress(OSError):  # something else of the user's is in it
+        folder.rmdir()
 
 
 def create(folder: Path, config: TrainConfig) -> None:

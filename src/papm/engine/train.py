@@ -40,6 +40,7 @@ from papm.engine.module import CountingModule
 from papm.engine.run_folder import hardware, revision
 from papm.errors import PapmError
 from papm.files import write_json
+from papm.models.base import Progress
 from papm.predict.predictor import pick_device
 
 log = logging.getLogger(__name__)
@@ -93,11 +94,13 @@ def train(
     resume: bool = False,
     watcher: Watcher | None = None,
     on_image: Callable[[], None] | None = None,
+    on_download: Progress | None = None,
     splits: Splits | None = None,
 ) -> RunResult:
     """Train, evaluate, write the run folder; everything wrong with the request is found before anything is written.
 
-    Where the device's memory does not hold a batch, the run starts again with half of it, and says so.
+    A run that fails before it could save itself leaves nothing behind. Where the device's memory does not hold a batch, the
+    run starts again with half of it, and says so.
     """
     config = with_bounds(config)
     if splits is None:
@@ -106,13 +109,31 @@ def train(
     if is_first_process():
         run_folder.check(folder, config, resume)
         say_what_is_left_out(splits.train)
+    try:
+        return _train_with_memory(config, folder, splits, not resume, watcher, on_image, on_download)
+    except PapmError:
+        if not resume and is_first_process() and not (folder / "last.ckpt").exists():
+            run_folder.discard(folder)
+        raise
+
+
+def _train_with_memory(
+    config: TrainConfig,
+    folder: Path,
+    splits: Splits,
+    fresh: bool,
+    watcher: Watcher | None,
+    on_image: Callable[[], None] | None,
+    on_download: Progress | None,
+) -> RunResult:
+    """`_train` with the largest batch, the configured one or a half, a quarter, … of it, that memory holds."""
     while True:
         started = FirstStep()
         try:
-            return _train(config, folder, splits, not resume, watcher, on_image, started)
+            return _train(config, folder, splits, fresh, watcher, on_image, on_download, started)
         except torch.OutOfMemoryError:
             # Other batches make another run. One that has taken steps is never thrown away for it.
-            if started.done or resume:
+            if started.done or not fresh:
                 raise PapmError(
                     f"{folder}: the device's memory ran out; what was saved is kept, see --resume"
                 ) from None
@@ -134,11 +155,12 @@ def _train(
     fresh: bool,
     watcher: Watcher | None,
     on_image: Callable[[], None] | None,
+    on_download: Progress | None,
     first_step: FirstStep,
 ) -> RunResult:
     started = time.monotonic()
     device = own_device(config)
-    network = build_network(config)
+    network = build_network(config, on_download)
     loss = build_loss(config, network.stride)
     module = CountingModule(network, loss, config)
     counting = CountingData(splits, config, loss.halo, on_item=on_image)
@@ -146,6 +168,8 @@ def _train(
     place_on(device, module, counting, config)
     if fresh and is_first_process():
         run_folder.create(folder, config)
+    if watcher is not None and is_first_process():
+        watcher.on_start(splits.sizes)
 
     spec = ModelSpec(config.backbone, dict(config.network), config.method, configuration.to_mapping(config))
     if several_classes(config):
