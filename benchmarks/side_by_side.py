@@ -1,23 +1,49 @@
-"""Run several trainings side by side on one GPU, most important first, within a time limit.
+"""Run any `papm train` commands side by side on one GPU, most important first, within a time limit.
 
     python benchmarks/side_by_side.py jobs.json OUT --minutes 9 --workers 6
 
-`jobs.json` is a list of [name, [arguments of `papm train`, without --out]]. A training of 8 × 256² crops leaves most of a large
-GPU idle; six at a time, with NVIDIA's MPS server running (`nvidia-cuda-mps-control -d`), take little longer than one. A job
-that has no chance to end in time is not started, one that runs over is stopped (go on later with `--resume`). At the end every
-result found is printed and written to OUT/results.json.
+`jobs.json` is a list of [name, [arguments of `papm train`, without --out]]. For the cells of a table use `papm study run`: the
+same queue (`papm.study.queue`) with the list made from the table. A job that has no chance to end in time is not
+started, one that runs over is stopped with a checkpoint; calling again goes on. At the end every result found is printed and
+written to OUT/results.json.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
-import os
-import subprocess
 import sys
-import threading
-import time
+from collections.abc import Sequence
 from pathlib import Path
+
+from papm.study.queue import Command, Job, Outcome, work_off
+
+
+class Printer:
+    """A `QueueWatcher` that says when jobs end."""
+
+    def started(self, job: Job) -> None:
+        """Nothing: the list is known."""
+
+    def ended(self, job: Job, outcome: Outcome, seconds: float) -> None:
+        """One line a job."""
+        print(f"{job.name}: {outcome} after {seconds:.0f} s", flush=True)
+
+    def tick(self, running: Sequence[Job]) -> None:
+        """Nothing: progress is in the logs."""
+
+
+def job(name: str, words: list[str], out: Path) -> Job:
+    """One training; goes on where it was stopped."""
+    folder = out / name
+
+    def train() -> Command | None:
+        if (folder / "result.json").exists():
+            return None
+        resume = ["--resume"] if (folder / "config.yaml").exists() else []
+        return Command((sys.executable, "-m", "papm", "train", *words, "--out", str(folder), *resume))
+
+    return Job(name, out / f"{name}.log", (train,), folder)
 
 
 def main() -> None:
@@ -29,42 +55,10 @@ def main() -> None:
     parser.add_argument("--workers", type=int, default=6)
     parser.add_argument("--least", type=float, default=60, help="seconds below which no job is started")
     given = parser.parse_args()
-    waiting = json.loads(given.jobs.read_text())
-    end = time.monotonic() + 60 * given.minutes
-    lock = threading.Lock()
+    jobs = [job(name, words, given.out) for name, words in json.loads(given.jobs.read_text())]
     given.out.mkdir(parents=True, exist_ok=True)
-    environment = {**os.environ, "OMP_NUM_THREADS": "2"}
-
-    def work() -> None:
-        while True:
-            with lock:
-                if not waiting:
-                    return
-                name, words = waiting.pop(0)
-            left = end - time.monotonic()
-            if left < given.least:
-                print(f"{name}: not started, no time left", flush=True)
-                continue
-            folder = given.out / name
-            command = [sys.executable, "-m", "papm", "train", *words, "--out", str(folder)]
-            if (folder / "config.yaml").exists():
-                command.append("--resume")
-            with (given.out / f"{name}.log").open("a") as log:
-                try:
-                    code = subprocess.run(command, stdout=log, stderr=log, env=environment, timeout=left).returncode
-                except subprocess.TimeoutExpired:
-                    code = -1
-            print(f"{name}: {'stopped at the limit' if code == -1 else f'exit code {code}'}", flush=True)
-
-    workers = [threading.Thread(target=work) for _ in range(given.workers)]
-    for worker in workers:
-        worker.start()
-        time.sleep(1)
-    for worker in workers:
-        worker.join()
-    results = {}
-    for file in sorted(given.out.glob("*/result.json")):
-        results[file.parent.name] = json.loads(file.read_text())
+    work_off(jobs, given.workers, Printer(), minutes=given.minutes, least=given.least, grace=20)
+    results = {f.parent.name: json.loads(f.read_text()) for f in sorted(given.out.glob("*/result.json"))}
     (given.out / "results.json").write_text(json.dumps(results, indent=1))
     for name, r in results.items():
         print(

@@ -114,10 +114,18 @@ def density_maps(
         valid = points.valid & inside(points.xy, size)
     else:
         valid = points.valid & ((points.xy >= domain.lower[:, None]) & (points.xy < domain.upper[:, None])).all(-1)
-    if gaussian:
+    if gaussian and (isinstance(sigma, Tensor) or not _sparse(points.xy, size, sigma, stride)):
         return _separable(points.xy, valid, size, sigma, stride, domain)
     assert not isinstance(sigma, Tensor)
+    shape = 2.0 if gaussian else shape
     return _windows(points.xy, valid, size, sigma, shape, stride, domain)
+
+
+def _sparse(xy: Tensor, size: tuple[int, int], sigma: float, stride: int) -> bool:
+    """Whether a Gaussian's window is so small a part of the map that drawing windows beats the product of all profiles."""
+    radius = math.floor(ggd.support_radius(sigma, 2.0, TOLERANCE) + 0.5)
+    cells = (size[0] // stride) * (size[1] // stride)
+    return sigma >= 0.75 and (2 * radius + 1) ** 2 < cells / 16 and windows.usable(xy, 2.0, radius)
 
 
 def _separable(

@@ -35,17 +35,21 @@ static inline float falling(float t)
 #define POWER_8(t) POWER_4(POWER_4(t))
 #define POWER_16(t) POWER_4(POWER_8(t))
 
-/* One row of a window: values[k] = kernel at across[k] + down; returns nothing, sums are taken lane by lane. */
-#define ROW(NAME, POWER)                                                                                                \
-    static void NAME(const float *restrict across, float down, int pitch, float *restrict values, float *restrict sums) \
-    {                                                                                                                   \
-        for (int block = 0; block < pitch; block += LANES)                                                              \
-            for (int lane = 0; lane < LANES; lane++) {                                                                  \
-                float t = across[block + lane] + down;                                                                  \
-                float v = falling(POWER(t));                                                                            \
-                values[block + lane] = v;                                                                               \
-                sums[lane] += v;                                                                                        \
-            }                                                                                                           \
+/* One row of a window: values[k] = kernel at across[k] + down; returns their sum, taken lane by lane. */
+#define ROW(NAME, POWER)                                                                             \
+    static float NAME(const float *restrict across, float down, int pitch, float *restrict values)   \
+    {                                                                                                \
+        float sums[LANES] = {0}, sum = 0.0f;                                                         \
+        for (int block = 0; block < pitch; block += LANES)                                           \
+            for (int lane = 0; lane < LANES; lane++) {                                               \
+                float t = across[block + lane] + down;                                               \
+                float v = falling(POWER(t));                                                         \
+                values[block + lane] = v;                                                            \
+                sums[lane] += v;                                                                     \
+            }                                                                                        \
+        for (int lane = 0; lane < LANES; lane++)                                                     \
+            sum += sums[lane];                                                                       \
+        return sum;                                                                                  \
     }
 
 ROW(row_2, POWER_2)
@@ -69,7 +73,7 @@ int papm_windows(const float *points, const unsigned char *keep, long n, int rad
     if (!memory)
         return 1;
     float *across = memory, *values = memory + pitch;
-    void (*row_of)(const float *, float, int, float *, float *) =
+    float (*row_of)(const float *, float, int, float *) =
         squarings == 0 ? row_2 : squarings == 1 ? row_4 : squarings == 2 ? row_8 : row_16;
     for (long i = 0; i < n; i++) {
         if (!keep[i])
@@ -83,16 +87,14 @@ int papm_windows(const float *points, const unsigned char *keep, long n, int rad
             float d = left + k + 0.5f - x;
             across[k] = left + k < right ? d * d * scale : FAR;
         }
-        float sums[LANES] = {0}, sum = 0.0f;
+        double sum = 0.0; /* of rows: thousands of tails would be lost in a float */
         for (int row = top; row < bottom; row++) {
             float d = row + 0.5f - y;
-            row_of(across, d * d * scale, pitch, values + (size_t)(row - top) * pitch, sums);
+            sum += row_of(across, d * d * scale, pitch, values + (size_t)(row - top) * pitch);
         }
-        for (int lane = 0; lane < LANES; lane++)
-            sum += sums[lane];
-        if (!(sum > 1e-30f))
+        if (!(sum > 1e-30))
             continue;
-        float share = 1.0f / sum;
+        float share = (float)(1.0 / sum);
         int first = left > 0 ? left : 0, last = right < width ? right : width;
         for (int row = top > 0 ? top : 0; row < bottom && row < height; row++) {
             const float *from = values + (size_t)(row - top) * pitch;

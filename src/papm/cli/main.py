@@ -32,6 +32,7 @@ def _version(show: bool) -> None:
 @app.callback()
 def options(
     version: bool = typer.Option(False, "--version", callback=_version, is_eager=True, help="Print the version."),
+    verbose: bool = typer.Option(False, "--verbose", "-v", help="Say more; also after a command."),
 ) -> None:
     """Count dense objects from imperfect point annotations.
 
@@ -42,11 +43,12 @@ def options(
 @functools.cache
 def build() -> typer.Typer:
     """The application with every command."""
-    from papm.cli import bench, data, demo, doctor, evaluate, export, predict, report
+    from papm.cli import bench, data, demo, doctor, evaluate, export, predict, report, study
 
     for module in (demo, train, evaluate, predict, export, report, doctor):
         module.add(app)
     app.add_typer(data.app, name="data")
+    app.add_typer(study.app, name="study")
     app.add_typer(bench.app, name="bench")
     return app
 
@@ -54,13 +56,16 @@ def build() -> typer.Typer:
 def main(argv: list[str] | None = None) -> None:
     """Entry point: user errors are one sentence and exit code 2, an interruption is exit code 1."""
     logging.basicConfig(level=logging.WARNING, format="%(levelname)s: %(message)s")
-    logging.getLogger("papm").setLevel(logging.INFO if "-v" in (argv or sys.argv) else logging.WARNING)
+    words = sys.argv[1:] if argv is None else argv
+    verbose = any(w in ("-v", "--verbose") for w in words)  # wherever it stands
+    logging.getLogger("papm").setLevel(logging.INFO if verbose else logging.WARNING)
+    words = [w for w in words if w not in ("-v", "--verbose")]
     for stream in (sys.stdout, sys.stderr):  # a terminal that knows no × shows a ? instead of a traceback
         if hasattr(stream, "reconfigure"):
             stream.reconfigure(errors="replace")
     try:
-        train.refuse_settings_as_options(sys.argv[1:] if argv is None else argv)
-        build()(args=argv)
+        train.refuse_settings_as_options(words)
+        build()(args=words)
     except PapmError as error:
         sys.stderr.write(f"papm: {error}\n")
         raise SystemExit(2) from None

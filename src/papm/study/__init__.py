@@ -1,1 +1,1 @@
-"""The paper's tables and figures as data: what to run, what the paper says, what we got. So far: the demo."""
+"""The paper's tables and figures as data: what to run, what the paper says, what we got; and the demo."""

@@ -12,6 +12,7 @@ from papm import data
 from papm.data.annotator import Annotator, annotate_dataset
 from papm.data.splits import Splits
 from papm.engine import train as engine
+from papm.engine.build import resolve
 from papm.engine.callbacks import Watcher
 from papm.errors import ConfigError
 from papm.files import write_json
@@ -86,7 +87,7 @@ def run_demo(plan: Demo, watch: Callable[[str], Watcher | None]) -> Outcome:
     runs: list[ComparedRun] = []
     for method, (backbone, options) in METHODS.items():
         for group, dataset in trains.items():
-            config = engine.resolve(
+            config = resolve(
                 method,
                 backbone,
                 {
@@ -132,7 +133,7 @@ def conclude(plan: Demo, runs: list[ComparedRun], test: data.Dataset) -> Outcome
         write_report(run.folder)
     words = (
         f"Mean error a scene, 95 % interval over {len(test)} scenes. Misplaced dots: anywhere on the object, "
-        f"{plan.annotator.missed:.0%} missed, {plan.annotator.doubled:.0%} doubled."
+        f"{100 * plan.annotator.missed:.0f} % missed, {100 * plan.annotator.doubled:.0f} % doubled."
     )
     report = write_comparison(
         plan.out / "report.html",

@@ -1,0 +1,111 @@
+"""Several trainings at a time on screen: a bar for each, a line when one ends, its result kept at once."""
+
+from __future__ import annotations
+
+import signal
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from types import TracebackType
+
+from rich.progress import TaskID
+
+from papm.cli import ui
+from papm.engine.run_folder import read_metrics
+from papm.errors import PapmError
+from papm.study.queue import Job, Outcome
+from papm.study.run import Task, collect, complaint
+
+LOOK = 2.0  # seconds between looks at what a training has written
+REPORT = 60.0  # seconds between lines where there is no terminal
+
+
+@contextmanager
+def interruptible() -> Iterator[None]:
+    """A request to end, or a closed terminal, is taken like Ctrl-C: jobs are asked to stop before this program ends."""
+
+    def interrupt(number: int, frame: object) -> None:
+        raise KeyboardInterrupt
+
+    kinds = [getattr(signal, name) for name in ("SIGTERM", "SIGHUP") if hasattr(signal, name)]
+    before = {kind: signal.signal(kind, interrupt) for kind in kinds if signal.getsignal(kind) is not signal.SIG_IGN}
+    try:
+        yield
+    finally:
+        for kind, handler in before.items():
+            signal.signal(kind, handler)
+
+
+class JobBars:
+    """A `QueueWatcher` that draws, and writes the result of every training that ends."""
+
+    def __init__(self, tasks: Sequence[Task]) -> None:
+        self.tasks = {t.name: t for t in tasks}
+        self.outcomes: list[dict[str, object]] = []
+        self.progress = ui.bar()
+        self.all = self.progress.add_task("trainings", total=len(tasks), note="")
+        self.bars: dict[str, TaskID] = {}
+        self.looked = self.reported = time.monotonic()
+
+    def __enter__(self) -> JobBars:
+        self.progress.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.progress.stop()
+
+    @property
+    def done(self) -> int:
+        """Trainings whose result is written."""
+        return sum(o["outcome"] == "done" for o in self.outcomes)
+
+    def started(self, job: Job) -> None:
+        """A bar for the job."""
+        ui.note(f"{job.name}: started")
+        self.bars[job.name] = self.progress.add_task(job.name, total=self.tasks[job.name].steps, note="")
+
+    def ended(self, job: Job, outcome: Outcome, seconds: float) -> None:
+        """Keep the result, or say what went wrong."""
+        task, figures, said = self.tasks[job.name], {}, f"{outcome} after {seconds:.0f} s"
+        if outcome == "done":
+            try:
+                values = collect(task)
+                figures = {k: values.get(k) for k in ("mae", "rmse", "mae_best_on_test")}
+                said = f"MAE {values['mae']:.2f} after {seconds:.0f} s" if values.get("mae") is not None else said
+            except PapmError as error:
+                outcome, said = "failed", str(error)
+        elif outcome == "failed":
+            said = f"failed: {complaint(job.log)} (all of it: {job.log})"
+        ui.note(f"{job.name}: {said}")
+        self.outcomes.append(
+            {"name": job.name, "outcome": outcome, "run": str(task.folder), "result": str(task.result), **figures}
+        )
+        if job.name in self.bars:
+            self.progress.remove_task(self.bars.pop(job.name))
+        if outcome in ("done", "failed"):
+            self.progress.advance(self.all)
+
+    def tick(self, running: Sequence[Job]) -> None:
+        """Look how far each training is, now and then."""
+        now = time.monotonic()
+        if now - self.looked < LOOK:
+            return
+        self.looked = now
+        steps = {job.name: _step(job) for job in running}
+        for name, step in steps.items():
+            self.progress.update(self.bars[name], completed=step)
+        if not ui.err.is_terminal and now - self.reported > REPORT:
+            self.reported = now
+            ui.note("; ".join(f"{name}: step {step}/{self.tasks[name].steps}" for name, step in steps.items()))
+
+
+def _step(job: Job) -> int:
+    if job.folder is None:
+        return 0
+    try:
+        rows = read_metrics(job.folder / "metrics.csv")
+    except (OSError, ValueError):
+        return 0
+    return max((int(r["step"]) for r in rows), default=0)

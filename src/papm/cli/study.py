@@ -1,0 +1,290 @@
+"""`papm study`: tables of trainings, the paper's or one's own."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from papm.errors import ConfigError, unknown
+
+if TYPE_CHECKING:
+    from papm.study.results import Result
+    from papm.study.run import Task
+    from papm.study.tables import Study
+
+app = typer.Typer(
+    help="The paper's tables: what it says, what was measured, and the trainings that are missing.",
+    no_args_is_help=True,
+    rich_markup_mode=None,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+
+SELECTIONS = ("last", "val", "test")
+DEFAULT = Path("results")
+Name = Annotated[str, typer.Argument(help="A study of `papm study list`, or a YAML file of one's own.")]
+Settings = Annotated[list[str] | None, typer.Argument(help="Settings of every cell: key=value …", show_default=False)]
+Only = Annotated[
+    list[str] | None,
+    typer.Option(help="Only cells of this row, column, dataset, network or method (a,b: either); repeat for both."),
+]
+Places = Annotated[
+    list[Path] | None,
+    typer.Option(
+        help="A folder of result files or runs; may be repeated. results/ when it is there.", show_default=False
+    ),
+]
+
+
+@app.command("list")
+def list_studies(
+    results: Places = None,
+    json: Annotated[bool, typer.Option("--json", help="Print the list as JSON.")] = False,
+) -> None:
+    """List the studies, with the number of cells that are measured.
+
+    Example: papm study list --results results
+    """
+    from papm.cli import ui
+    from papm.study import tables
+    from papm.study.show import measured
+
+    found = _results(results)
+    rows = []
+    for name in tables.names():
+        study = tables.load(name)
+        rows.append([name, study.title, study.where.partition(",")[0], len(study.cells), measured(study, found)])
+    if json:
+        keys = ("name", "title", "where", "cells", "measured")
+        ui.print_json([dict(zip(keys, row)) for row in rows])
+        return
+    ui.table(["study", "title", "in the paper", "cells", "measured"], rows)
+
+
+@app.command("show")
+def show(
+    name: Name,
+    settings: Settings = None,
+    results: Places = None,
+    only: Only = None,
+    select: Annotated[str, typer.Option(help="Whose weights: last, val or test.")] = "last",
+    everything: Annotated[
+        bool,
+        typer.Option("--all", help="Also results made with other settings, which are named, and other selections."),
+    ] = False,
+    markdown: Annotated[bool, typer.Option("--markdown", help="Print Markdown.")] = False,
+    json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+    html: Annotated[Path | None, typer.Option(help="Write a page to this file.")] = None,
+) -> None:
+    """Show the paper's figures beside the measured ones.
+
+    Examples:
+
+    papm study show crowds --only vgg19 --only shanghaitech-a
+
+    papm study show noise --results runs --markdown
+
+    papm study show hd-papm-shape steps=16000
+    """
+    from papm.cli import ui
+    from papm.study import show as shown
+
+    if select not in SELECTIONS:
+        raise unknown("selection", select, SELECTIONS)
+    if markdown + json + (html is not None) > 1:
+        raise ConfigError("give one of --markdown, --json and --html")
+    study = _study(name, only, _settings(settings, {"select": "--select"}))
+    view = shown.view(study, _results(results), select=select, everything=everything)
+    if html is not None:
+        ui.say(f"Page: {shown.write_page(view, html)}")
+    elif json:
+        ui.print_json(shown.to_json(view))
+    elif markdown:
+        ui.say(shown.markdown(view).rstrip("\n"))
+    else:
+        ui.table(shown.columns(view), shown.rows(view), title=shown.title(study))
+        for words in (shown.caption(view), *view.remarks, *shown.notes(view)):
+            ui.say(words)
+
+
+@app.command("run")
+def run(
+    name: Name,
+    settings: Settings = None,
+    data: Annotated[
+        list[str] | None, typer.Option(help="DATASET=FOLDER, once for each dataset.", show_default=False)
+    ] = None,
+    weights: Annotated[
+        list[str] | None,
+        typer.Option(help="imagenet (the default), none or a file; NETWORK=FILE for one network.", show_default=False),
+    ] = None,
+    out: Annotated[Path, typer.Option(help="Where the run folders go.")] = Path("runs"),
+    results: Annotated[Path, typer.Option(help="Where results are looked for and written.")] = DEFAULT,
+    seeds: Annotated[str, typer.Option(help="Seeds, such as 0,1,2.")] = "0",
+    select: Annotated[str, typer.Option(help="How weights are chosen: last, val or test.")] = "last",
+    only: Only = None,
+    jobs: Annotated[int, typer.Option(help="Trainings at a time.")] = 1,
+    minutes: Annotated[float | None, typer.Option(help="Stop after so long; the next call goes on.")] = None,
+    again: Annotated[bool, typer.Option("--again", help="Also what is measured already.")] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Print the commands, do nothing.")] = False,
+    json: Annotated[bool, typer.Option("--json", help="Print what became of each training as JSON.")] = False,
+) -> None:
+    """Train the cells that have no result; stopped by Ctrl-C, the same command goes on.
+
+    Examples:
+
+    papm study run crowds --data shanghaitech-a=data/ShanghaiTech --only vgg19 --seeds 0,1,2 --jobs 6
+
+    papm study run mine.yaml --out runs/mine steps=2000 device=cpu
+    """
+    from papm.cli import ui
+    from papm.study.results import read
+    from papm.study.run import Request, datasets_given, plan
+
+    if select not in SELECTIONS:
+        raise unknown("selection", select, SELECTIONS)
+    taken = {"seed": "--seeds", "select": "--select", "weights": "--weights"}
+    study = _study(name, only, _settings(settings, taken))
+    request = Request(
+        data=_pairs(data, "--data DATASET=FOLDER"),
+        weights=_weights(weights),
+        out=out,
+        results=results,
+        seeds=_seeds(seeds),
+        select=select,
+        again=again,
+    )
+    _, lacking = datasets_given(study, request.data)
+    if lacking:
+        ui.note(f"Left out, for want of --data DATASET=FOLDER: cells on {', '.join(lacking)}.")
+    tasks = plan(study, read([results]) if results.exists() else [], request)
+    if dry_run:
+        _print_commands(tasks)
+    elif tasks:
+        _work_off(tasks, jobs, minutes, json)
+    elif json:
+        ui.print_json([])
+    else:
+        ui.say(f"Nothing to train: every cell has its result in {results}; --again trains them again.")
+
+
+def _print_commands(tasks: list[Task]) -> None:
+    import shlex
+
+    from papm.cli import ui
+    from papm.study.run import evaluate_words, train_words
+
+    for task in tasks:
+        if not (task.folder / "result.json").exists():
+            ui.say(shlex.join(["papm", *train_words(task, resume=(task.folder / "config.yaml").exists())]))
+        for evaluation in task.evaluations:
+            ui.say(shlex.join(["papm", *evaluate_words(task, evaluation, "test")]))
+
+
+def _work_off(tasks: list[Task], jobs: int, minutes: float | None, json: bool) -> None:
+    from papm.cli import ui
+    from papm.cli.jobs import JobBars, interruptible
+    from papm.study.queue import work_off
+    from papm.study.run import job
+
+    bars = JobBars(tasks)
+    try:
+        with interruptible(), bars:
+            work_off([job(t) for t in tasks], jobs, bars, minutes=minutes)
+    except KeyboardInterrupt:
+        ui.note(f"Stopped; {bars.done} of {len(tasks)} trainings are done. The same command goes on.")
+        raise typer.Exit(1) from None
+    if json:
+        ui.print_json(bars.outcomes)
+    else:
+        ui.say(f"{bars.done} of {len(tasks)} trainings done; results are in {tasks[0].result.parents[1]}.")
+    if bars.done < len(tasks):
+        raise typer.Exit(1)
+
+
+def _pairs(given: list[str] | None, form: str) -> dict[str, str]:
+    """NAME=VALUE options as a mapping.
+
+    >>> _pairs(["trancos=data/TRANCOS"], "--data DATASET=FOLDER")
+    {'trancos': 'data/TRANCOS'}
+    """
+    out: dict[str, str] = {}
+    for pair in given or []:
+        key, equals, value = pair.partition("=")
+        if not (key and equals and value):
+            raise ConfigError(f"'{pair}' is not of the form {form}")
+        out[key] = value
+    return out
+
+
+def _weights(given: list[str] | None) -> dict[str, str]:
+    """Weights by network; those without a network are for all others.
+
+    >>> _weights(["imagenet", "csrnet=none"])
+    {'': 'imagenet', 'csrnet': 'none'}
+    """
+    from papm import models
+
+    out: dict[str, str] = {}
+    for text in given or []:
+        network, equals, value = text.partition("=")
+        named = bool(equals) and network in models.names()
+        key, source = (network, value) if named else ("", text)
+        if source not in ("imagenet", "none") and not Path(source).expanduser().is_file():
+            raise ConfigError(f"--weights {text}: no such file; give imagenet, none, FILE or NETWORK=FILE")
+        out[key] = source
+    return out
+
+
+def _seeds(text: str) -> tuple[int, ...]:
+    """
+    >>> _seeds("0,1,2")
+    (0, 1, 2)
+    """
+    try:
+        found = tuple(dict.fromkeys(int(t) for t in text.split(",")))
+    except ValueError:
+        found = ()
+    if not found or min(found) < 0:
+        raise ConfigError(f"--seeds is whole numbers separated by commas, such as 0,1,2; got '{text}'")
+    return found
+
+
+def _study(name: str, only: list[str] | None, settings: Mapping[str, Any]) -> Study:
+    """The study with these cells and these settings."""
+    from papm.study import tables
+
+    study = tables.load(name).only(only or [])
+    return study.with_settings(settings) if settings else study
+
+
+def _settings(pairs: list[str] | None, taken: Mapping[str, str]) -> dict[str, Any]:
+    """key=value pairs as settings of a study: `loss.sigma`, not a nested mapping."""
+    from papm.config import GROUPS, names, parse_overrides
+
+    out: dict[str, Any] = {}
+    for pair in pairs or []:
+        key = pair.partition("=")[0]
+        if key in taken:
+            raise ConfigError(f"give {key} as {taken[key]}, not as {key}=…")
+        if key in ("data", "method", "backbone", *GROUPS.values()) and "." not in key:
+            raise ConfigError(f"{key} is what the cells of a study say; choose cells with --only")
+        value: Any = parse_overrides([pair])
+        if key.partition(".")[0] in GROUPS:
+            value = next(iter(value.values()))
+            out[key] = next(iter(value.values()))
+        elif key not in names():
+            raise unknown("key", key, names())
+        else:
+            out |= value
+    return out
+
+
+def _results(places: list[Path] | None) -> list[Result]:
+    from papm.study.results import read
+
+    if places:
+        return read(places)
+    return read([DEFAULT]) if DEFAULT.is_dir() else []

@@ -1,0 +1,173 @@
+"""Jobs in processes of their own, some at a time, in order.
+
+A training of small crops leaves most of a large GPU idle: six at a time, with NVIDIA's MPS server running
+(`nvidia-cuda-mps-control -d`), take little longer than one. Jobs do not hear Ctrl-C themselves; when the queue is
+interrupted, or its time is over, each is asked once to stop (a training then saves a checkpoint), and killed if it does not.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import time
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO, Literal, Protocol
+
+from papm.errors import ConfigError
+
+Outcome = Literal["done", "failed", "stopped", "not started"]
+PAUSE = 0.2  # seconds between looks at the processes
+GRACE = 60.0  # seconds that a job has to stop when asked
+
+
+@dataclass(frozen=True)
+class Command:
+    """Words to run; what it prints goes to `stdout`, or with its complaints to the job's log."""
+
+    words: tuple[str, ...]
+    stdout: Path | None = None
+
+
+@dataclass(frozen=True)
+class Job:
+    """Commands one after another; each is asked for when the one before has succeeded, None: nothing to do."""
+
+    name: str
+    log: Path
+    commands: tuple[Callable[[], Command | None], ...]
+    folder: Path | None = None  # where its progress can be read
+
+
+class QueueWatcher(Protocol):
+    """Told what happens; `tick` is called several times a second."""
+
+    def started(self, job: Job) -> None: ...
+    def ended(self, job: Job, outcome: Outcome, seconds: float) -> None: ...
+    def tick(self, running: Sequence[Job]) -> None: ...
+
+
+class _Running:
+    """A job whose commands are being worked off."""
+
+    def __init__(self, job: Job, environment: dict[str, str]) -> None:
+        self.job, self.environment = job, environment
+        self.began, self.place = time.monotonic(), 0
+        self.process: subprocess.Popen[bytes] | None = None
+        job.log.parent.mkdir(parents=True, exist_ok=True)
+
+    def poll(self) -> Outcome | None:
+        """Go on to the next command when one has ended; the outcome once all have, or one has failed."""
+        while True:
+            if self.process is not None:
+                code = self.process.poll()
+                if code is None:
+                    return None
+                self.process = None
+                if code:
+                    return "failed"
+            if self.place == len(self.job.commands):
+                return "done"
+            command = self.job.commands[self.place]()
+            self.place += 1
+            if command is not None:
+                self._start(command)
+
+    def _start(self, command: Command) -> None:
+        with ExitStack() as files:
+            log: IO[bytes] = files.enter_context(self.job.log.open("ab"))
+            out = log if command.stdout is None else files.enter_context(command.stdout.open("wb"))
+            # In a session of its own: Ctrl-C reaches the queue, which passes it on once.
+            self.process = subprocess.Popen(
+                command.words,
+                stdin=subprocess.DEVNULL,
+                stdout=out,
+                stderr=log,
+                env=self.environment,
+                start_new_session=True,
+            )
+
+    def ask_to_stop(self) -> None:
+        if self.process is not None and self.process.poll() is None:
+            self.process.terminate()  # a training takes it like Ctrl-C, which a background process may ignore
+
+    def stop(self, until: float) -> None:
+        """Wait for the process, then end it."""
+        if self.process is None:
+            return
+        try:
+            self.process.wait(max(0.0, until - time.monotonic()))
+        except subprocess.TimeoutExpired:
+            with suppress(ProcessLookupError):
+                os.killpg(self.process.pid, signal.SIGKILL)  # and what it has started
+            self.process.wait()
+
+
+def work_off(
+    jobs: Sequence[Job],
+    at_once: int = 1,
+    watcher: QueueWatcher | None = None,
+    *,
+    minutes: float | None = None,
+    least: float = 60.0,
+    grace: float = GRACE,
+) -> dict[str, Outcome]:
+    """Run the jobs, `at_once` at a time, and say what became of each by name.
+
+    With `minutes`, a job is not started when fewer than `least` seconds are left, and stopped when the time is over. An
+    interruption stops every job and is raised again.
+    """
+    if at_once < 1:
+        raise ConfigError(f"at least one job at a time is needed, not {at_once}")
+    end = None if minutes is None else time.monotonic() + 60 * minutes
+    threads = str(max(1, (os.cpu_count() or 1) // at_once))
+    environment = {"OMP_NUM_THREADS": threads, **os.environ}
+    waiting, running = list(jobs), list[_Running]()
+    outcomes: dict[str, Outcome] = {}
+
+    def note(job: Job, outcome: Outcome, seconds: float) -> None:
+        outcomes[job.name] = outcome
+        if watcher is not None:
+            watcher.ended(job, outcome, seconds)
+
+    def stop_all() -> None:
+        for one in running:
+            one.ask_to_stop()
+        until = time.monotonic() + grace
+        for one in running:
+            try:
+                one.stop(until)
+            except KeyboardInterrupt:  # a second one: no more waiting
+                until = 0.0
+                one.stop(until)
+            note(one.job, "stopped", time.monotonic() - one.began)
+        running.clear()
+
+    try:
+        while waiting or running:
+            left = None if end is None else end - time.monotonic()
+            if left is not None and left <= 0:
+                stop_all()
+            while waiting and len(running) < at_once:
+                job = waiting.pop(0)
+                if left is not None and left < least:
+                    note(job, "not started", 0.0)
+                    continue
+                if watcher is not None:
+                    watcher.started(job)
+                running.append(_Running(job, environment))
+            for one in list(running):
+                outcome = one.poll()
+                if outcome is not None:
+                    running.remove(one)
+                    note(one.job, outcome, time.monotonic() - one.began)
+            if watcher is not None:
+                watcher.tick([one.job for one in running])
+            if running:
+                time.sleep(PAUSE)
+    finally:  # an interruption, or a fault of ours: no process is left behind
+        stop_all()
+    return outcomes

@@ -1,0 +1,273 @@
+"""From the cells of a table that have no result to trainings, and from finished trainings to result files."""
+
+from __future__ import annotations
+
+import hashlib
+import itertools
+import json
+import re
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from papm.data import base, resize
+from papm.engine import run_folder
+from papm.errors import ConfigError, DataError, PapmError
+from papm.files import write_json
+from papm.study import training
+from papm.study.metrics import EVALUATIONS, METRICS, evaluation_file, with_evaluation
+from papm.study.queue import Command, Job
+from papm.study.results import Result
+from papm.study.tables import Cell, Study
+
+LONGEST = 100  # characters of a name that says all; beyond, its checksum stands for it
+
+
+@dataclass(frozen=True)
+class Request:
+    """Where things are and go, and what is asked for."""
+
+    data: Mapping[str, str] = field(default_factory=dict)  # dataset → folder
+    weights: Mapping[str, str] = field(
+        default_factory=dict
+    )  # backbone → imagenet, none or a file; "" is for the others
+    out: Path = Path("runs")
+    results: Path = Path("results")
+    seeds: tuple[int, ...] = (0,)
+    select: str = "last"
+    again: bool = False
+
+
+@dataclass(frozen=True)
+class Task:
+    """One training of a study: its run folder and the file its result goes to."""
+
+    cell: Cell
+    settings: Mapping[str, Any]
+    seed: int
+    select: str
+    spec: str  # NAME:FOLDER
+    weights: str | None
+    folder: Path
+    result: Path
+    evaluations: tuple[str, ...]
+
+    @property
+    def name(self) -> str:
+        """Dataset and training, as the folder is called."""
+        return f"{self.folder.parent.name}/{self.folder.name}"
+
+    @property
+    def steps(self) -> int:
+        """Training steps."""
+        return training.configure(self.settings).steps
+
+
+def datasets_given(study: Study, data: Mapping[str, str]) -> tuple[list[str], list[str]]:
+    """Datasets of the study that can be read, and those that no folder was given for."""
+    for name, folder in data.items():
+        if name not in study.datasets:
+            raise ConfigError(
+                f"--data {name}={folder}: study '{study.name}' has no such dataset, only {', '.join(study.datasets)}"
+            )
+        if not Path(folder).expanduser().exists():
+            raise DataError(f"{folder}: no such folder (for dataset '{name}')")
+    have = [d for d in study.datasets if d in data or base.reader(d).make is not None]
+    lacking = [d for d in study.datasets if d not in have]
+    if not have:
+        given = " ".join(f"--data {d}=FOLDER" for d in lacking[:1])
+        raise ConfigError(f"study '{study.name}' needs {', '.join(lacking)}; give {given}")
+    return have, lacking
+
+
+def plan(study: Study, results: Sequence[Result], request: Request) -> list[Task]:
+    """The trainings that have no result yet, or all of them (`again`): the first seed of every cell, then the second."""
+    have, _ = datasets_given(study, request.data)
+    evaluations = tuple(dict.fromkeys(e for m in study.metrics if (e := METRICS[m].evaluation) is not None))
+    tasks: list[Task] = []
+    for seed, cell in itertools.product(request.seeds, study.cells):
+        if cell.settings["dataset"] not in have:
+            continue
+        for part in cell.parts:
+            settings = _with_weights(part, request)
+            known = [r for r in results if _is(r, settings, seed, request.select)]
+            if request.again or not any(_complete(study, r) for r in known):
+                tasks.append(_task(cell, settings, seed, request, evaluations))
+    return tasks
+
+
+def _is(result: Result, settings: Mapping[str, Any], seed: int, select: str) -> bool:
+    values = result.values
+    if values["seed"] != seed or values["select"] != select:
+        return False
+    return not training.differences(training.asked(settings), result.settings)
+
+
+def _complete(study: Study, result: Result) -> bool:
+    return all(m.of(result.values) is not None for m in study.figures)
+
+
+def _with_weights(settings: Mapping[str, Any], request: Request) -> dict[str, Any]:
+    """The settings with the weights that this call gives; what the study says comes first."""
+    given = request.weights.get(str(settings["backbone"]), request.weights.get("", "imagenet"))
+    return {"weights": given, **settings}
+
+
+def _task(cell: Cell, settings: Mapping[str, Any], seed: int, request: Request, evaluations: tuple[str, ...]) -> Task:
+    dataset = str(settings["dataset"])
+    spec = f"{dataset}:{request.data[dataset]}" if dataset in request.data else dataset
+    config = training.configure(settings)
+    kind = training.starts_from(config, settings.get("weights"))
+    weights = None if kind == training.NONE else str(settings["weights"])
+    name = slug(settings, seed, request.select)
+    folder = _folder(request.out / dataset / name, settings, seed, request)
+    return Task(
+        cell,
+        settings,
+        seed,
+        request.select,
+        spec,
+        weights,
+        folder,
+        request.results / dataset / f"{name}.json",
+        evaluations,
+    )
+
+
+def slug(settings: Mapping[str, Any], seed: int, select: str) -> str:
+    """A training's name: its network, its method, and what it has that the recipe has not.
+
+    >>> slug({"dataset": "trancos", "method": "al-papm", "backbone": "vgg19", "loss.sigma": 8, "device": "cpu"}, 1, "last")
+    'vgg19-al-papm-loss.sigma=8-s1'
+    """
+    whole = training.asked(settings)
+    special = {k: v for k, v in training.overrides(settings).items() if k in whole or k.startswith("data.")}
+    words = [str(settings["backbone"]), str(settings["method"]), *training.words(special)]
+    if (
+        settings.get("weights") == training.NONE
+        and training.starts_from(training.configure(settings), None) != training.NONE
+    ):
+        words.append("from-nothing")
+    if select != "last":
+        words.append(f"select={select}")
+    made = "-".join(words)
+    if len(made) > LONGEST:
+        made = f"{words[0]}-{words[1]}-{hashlib.sha256(made.encode()).hexdigest()[:10]}"
+    return re.sub(r"[^\w.=,+-]", "_", f"{made}-s{seed}")
+
+
+def _folder(base: Path, settings: Mapping[str, Any], seed: int, request: Request) -> Path:
+    """The run folder: the one where this training was begun, else the first that is free."""
+    wanted = training.asked(settings)
+    for number in itertools.count(1):
+        folder = base if number == 1 else base.with_name(f"{base.name}.{number}")
+        if not any((folder / mark).exists() for mark in run_folder.MARKS):
+            return folder
+        if request.again and (folder / "result.json").exists():
+            continue
+        try:
+            config = run_folder.stored_config(folder)
+        except PapmError:
+            continue
+        weights = training.NONE if config.weights is None else training.PRETRAINED
+        begun = training.of_config(config, str(settings["dataset"]), weights)
+        if (config.seed, config.select) == (seed, request.select) and not training.differences(wanted, begun):
+            return folder
+    raise AssertionError("numbers do not end")
+
+
+# -- commands ------------------------------------------------------------------------------------------------------------
+
+
+def train_words(task: Task, resume: bool) -> list[str]:
+    """`papm train` with the settings of a task."""
+    special = training.overrides(task.settings)
+    return [
+        "train", task.spec,
+        "--method", str(task.settings["method"]),
+        "--backbone", str(task.settings["backbone"]),
+        *(["--weights", task.weights] if task.weights else []),
+        "--out", str(task.folder),
+        *(["--resume"] if resume else []),
+        *training.words(special),
+        f"select={task.select}", f"seed={task.seed}",
+    ]  # fmt: skip
+
+
+def evaluate_words(task: Task, evaluation: str, split: str) -> list[str]:
+    """`papm eval` for the figures that training does not give."""
+    config = training.configure(task.settings)
+    options = {k: v for k, v in config.options.items() if k not in resize.OPTIONS}
+    words = ["eval", str(task.folder), task.spec, *training.words(options)]
+    return [*words, "--split", split, "--device", config.device, *EVALUATIONS[evaluation][0], "--json"]
+
+
+def job(task: Task) -> Job:
+    """The commands of a task: train, or go on, or nothing when that is done; then the evaluations that are missing."""
+    return Job(
+        task.name,
+        task.folder.with_name(f"{task.folder.name}.log"),
+        (partial(_train, task), *(partial(_evaluate, task, e) for e in task.evaluations)),
+        task.folder,
+    )
+
+
+def _papm(words: Sequence[str], stdout: Path | None = None) -> Command:
+    return Command((sys.executable, "-m", "papm", *words), stdout)
+
+
+def _train(task: Task) -> Command | None:
+    if (task.folder / "result.json").exists():
+        return None
+    return _papm(train_words(task, resume=(task.folder / "config.yaml").exists()))
+
+
+def _evaluate(task: Task, evaluation: str) -> Command | None:
+    if _printed(task, evaluation) is not None:
+        return None
+    split = str(_object(task.folder / "result.json").get("split", "test"))
+    return _papm(evaluate_words(task, evaluation, split), evaluation_file(task.folder, evaluation))
+
+
+def collect(task: Task) -> dict[str, Any]:
+    """Write the result of a finished training, with what the evaluations gave, to the folder of results."""
+    values = _object(task.folder / "result.json")
+    for evaluation in task.evaluations:
+        printed = _printed(task, evaluation)
+        if printed is None:
+            raise PapmError(
+                f"{evaluation_file(task.folder, evaluation)}: the evaluation left no result; see {task.folder.name}.log"
+            )
+        values = with_evaluation(values, evaluation, printed)
+    write_json(task.result, values)
+    return values
+
+
+def _printed(task: Task, evaluation: str) -> dict[str, Any] | None:
+    """What an evaluation printed; None when it was not made or did not end."""
+    try:
+        return _object(evaluation_file(task.folder, evaluation))
+    except PapmError:
+        return None
+
+
+def _object(path: Path) -> dict[str, Any]:
+    try:
+        values = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        raise PapmError(f"{path}: cannot be read as JSON; remove the folder of this run and start again") from None
+    if not isinstance(values, dict):
+        raise PapmError(f"{path}: holds no JSON object; remove the folder of this run and start again")
+    return values
+
+
+def complaint(log: Path) -> str:
+    """The last thing a job said, for a message."""
+    try:
+        lines = [s.strip() for s in log.read_text(encoding="utf-8", errors="replace").splitlines() if s.strip()]
+    except OSError:
+        return "it said nothing"
+    return lines[-1].removeprefix("papm: ") if lines else "it said nothing"

@@ -1,0 +1,174 @@
+"""What a training is, whoever describes it: a cell of a table, or the result of one that was done.
+
+Both become one flat mapping of settings with every default spelt out (`steps`, `loss.sigma`, `network.activation`, …), so
+that they can be compared: a result belongs to a cell when it has everything the cell asks for, and whatever else differs from
+today's recipe can be named.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from papm import config as configuration
+from papm import losses, methods, models
+from papm.config import GROUPS, TrainConfig
+from papm.data import resize
+from papm.engine.build import resolve
+from papm.models.weights import PUBLISHED
+
+# Settings that a result records under options.training; what it does not record had its default.
+LEARNING = (
+    "optimizer", "lr", "trunk_lr", "weight_decay", "warmup", "schedule", "clip", "ema",
+    "margin", "region", "flip", "grey", "colour", "scale_min", "scale_max",
+)  # fmt: skip
+RECORDED = ("steps", "crop", "batch")
+IDENTITY = ("dataset", "backbone", "method", "noise", "noise_kind")
+NAMED = ("dataset", "method", "backbone")
+NONE, PRETRAINED = "none", "pretrained"  # `weights`: a result knows the file's checksum, not what it was called
+
+
+def configure(settings: Mapping[str, Any]) -> TrainConfig:
+    """The configuration of one training; `settings` are as written in a study, `dataset` stands for the data.
+
+    >>> configure({"dataset": "trancos", "backbone": "vgg19", "method": "al-papm", "loss.sigma": 8}).loss
+    {'sigma': 8}
+    """
+    given: dict[str, Any] = {"data": str(settings["dataset"])}
+    for key, value in settings.items():
+        group, dot, option = key.partition(".")
+        if dot:
+            given.setdefault(GROUPS[group], {})[option] = value
+        elif key not in ("dataset", "method", "backbone", "weights"):
+            given[key] = value
+    return resolve(str(settings["method"]), str(settings["backbone"]), given)
+
+
+def starts_from(config: TrainConfig, weights: str | None) -> str:
+    """Whether the trunk starts from published weights: where there are some, unless `weights` is none."""
+    trunk = config.network.get("trunk") or models.info(config.backbone).trunk
+    return PRETRAINED if trunk in PUBLISHED and weights != NONE else NONE
+
+
+def asked(settings: Mapping[str, Any]) -> dict[str, Any]:
+    """The training a cell asks for, every setting spelt out."""
+    config = configure(settings)
+    return of_config(config, str(settings["dataset"]), starts_from(config, settings.get("weights")))
+
+
+def of_config(config: TrainConfig, dataset: str, weights: str) -> dict[str, Any]:
+    """The training of a configuration, every setting spelt out; `weights` is none or pretrained."""
+    values = {k: getattr(config, k) for k in (*RECORDED, *LEARNING)}
+    found = _flat(
+        dataset, config.backbone, config.method, config.noise, config.noise_kind, values,
+        config.loss, config.network, resize.resolved(dataset, config.options),
+    )  # fmt: skip
+    return {**found, "weights": weights}
+
+
+def done(result: Mapping[str, Any]) -> dict[str, Any]:
+    """The training behind a result, every setting spelt out."""
+    options = result.get("options") or {}
+    defaults = TrainConfig()
+    values = {k: getattr(defaults, k) for k in LEARNING} | dict(options.get("training") or {})
+    values |= {
+        "steps": result.get("steps"),
+        "crop": options.get("crop", defaults.crop),
+        "batch": options.get("batch", defaults.batch),
+    }
+    found = _flat(
+        str(result["dataset"]), str(result["backbone"]), str(result["method"]),
+        float(result.get("noise") or 0), str(result.get("noise_kind", defaults.noise_kind)), values,
+        options.get("loss") or {}, options.get("network") or {}, options.get("data") or {},
+    )  # fmt: skip
+    return {**found, "weights": PRETRAINED if result.get("weights_sha256") else NONE}
+
+
+def _flat(
+    dataset: str,
+    backbone: str,
+    method: str,
+    noise: float,
+    noise_kind: str,
+    values: Mapping[str, Any],
+    loss: Mapping[str, Any],
+    network: Mapping[str, Any],
+    options: Mapping[str, Any],
+) -> dict[str, Any]:
+    known = methods.METHODS.get(method)
+    every_loss = {**(losses.options(known.loss) if known else {}), **loss}
+    every_network = {**(models.info(backbone).options if backbone in models.names() else {}), **network}
+    return {
+        "dataset": dataset,
+        "backbone": backbone,
+        "method": method,
+        "noise": float(noise),
+        "noise_kind": noise_kind if noise else "",
+        **values,
+        **{f"loss.{k}": v for k, v in every_loss.items()},
+        **{f"network.{k}": v for k, v in every_network.items()},
+        **{f"data.{k}": v for k, v in options.items()},
+    }
+
+
+def required(settings: Mapping[str, Any]) -> dict[str, Any]:
+    """What a result must have to belong to a cell: who learns what on what, and what the cell itself sets."""
+    whole = asked(settings)
+    keys = {*IDENTITY, *(k for k in whole if k in settings or k.startswith("data."))}
+    # The number of classes is known once the data is read.
+    return {k: v for k, v in whole.items() if k in keys and not (k == "network.num_classes" and v == "auto")}
+
+
+def differences(wanted: Mapping[str, Any], have: Mapping[str, Any]) -> dict[str, Any]:
+    """Settings of `have` that are not as wanted, with their values; None where it does not have a setting."""
+    keys = [*wanted, *(k for k in have if k not in wanted)]
+    skipped = {"network.num_classes"} if wanted.get("network.num_classes") == "auto" else set()
+    return {k: have.get(k) for k in keys if k not in skipped and wanted.get(k) != have.get(k)}
+
+
+def overrides(settings: Mapping[str, Any]) -> dict[str, Any]:
+    """What must be written after `papm train DATA --method … --backbone …`: the settings that the recipe does not have."""
+    config = configure(settings)
+    # Options that call for another recipe (network.trunk=tiny) bring it along by themselves.
+    plain = configure({k: v for k, v in settings.items() if k in NAMED or k.startswith("network.")})
+    bare = configure({k: settings[k] for k in NAMED})
+    mine, recipe = configuration.to_mapping(config), configuration.to_mapping(plain)
+    out = {k: v for k, v in mine.items() if k not in GROUPS.values() and v != recipe[k]}
+    for group, name in GROUPS.items():
+        defaults = dict(getattr(bare, name))
+        if group == "loss":
+            defaults = {**losses.options(methods.method(config.method).loss), **defaults}
+        elif group == "network":
+            defaults = {**models.info(config.backbone).options, **defaults}
+        changed = {k: v for k, v in mine[name].items() if k not in defaults or defaults[k] != v}
+        out |= {f"{group}.{k}": v for k, v in changed.items()}
+    return out
+
+
+def in_words(values: Mapping[str, Any]) -> str:
+    """Settings as they are written on the command line.
+
+    >>> in_words({"steps": 20000, "loss.bounded": False, "trunk_lr": None})
+    'steps=20000 loss.bounded=false trunk_lr=null'
+    """
+    return " ".join(words(values))
+
+
+def words(values: Mapping[str, Any]) -> list[str]:
+    """The same one by one."""
+    return [f"{k}={word(v)}" for k, v in values.items()]
+
+
+def word(value: Any) -> str:
+    """A value as YAML reads it back.
+
+    >>> word(True), word(None), word(1.0), word("usual")
+    ('true', 'null', '1', 'usual')
+    """
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if value is None:
+        return "null"
+    if isinstance(value, float):
+        return repr(int(value)) if value.is_integer() and abs(value) < 1e15 else repr(value)
+    return str(value)

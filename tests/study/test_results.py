@@ -1,0 +1,245 @@
+"""Results find their cells: what must agree, what is named when it differs, what is never mixed."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from papm import config
+from papm.engine.train import train
+from papm.errors import DataError
+from papm.study import show, tables, training
+from papm.study.results import assign, read
+
+AL = {"dataset": "shanghaitech-a", "backbone": "vgg19", "method": "al-papm"}
+
+
+def result(mae: float = 58.0, seed: int = 0, **changes: Any) -> dict[str, Any]:
+    """A result as result.json has it, with the settings of today's recipe for AL-PAPM with VGG19."""
+    made = {
+        **AL,
+        "noise": 0.0,
+        "noise_kind": "ring",
+        "seed": seed,
+        "steps": 30000,
+        "options": {"loss": {}, "network": {}, "data": {}, "crop": 256, "batch": 8, "training": {}},
+        "select": "last",
+        "mae": mae,
+        "rmse": 1.6 * mae,
+        "mae_best_on_test": mae - 1,
+        "split": "test",
+        "weights_sha256": "5" * 64,
+        "seconds": 1.0,
+        "hardware": "none",
+        "revision": "0",
+    }
+    options = {**made["options"], **changes.pop("options", {})}  # type: ignore[dict-item]
+    return {**made, **changes, "options": options}
+
+
+def save(folder: Path, *results: dict[str, Any]) -> list[Any]:
+    for k, one in enumerate(results):
+        folder.mkdir(parents=True, exist_ok=True)
+        (folder / f"{k}.json").write_text(json.dumps(one), encoding="utf-8")
+    return read([folder])
+
+
+def line(name: str, row: str, column: str, results: list[Any], **options: Any) -> show.Line:
+    view = show.view(tables.load(name), results, **options)
+    return next(x for x in view.lines if (x.cell.row, x.cell.column) == (row, column))
+
+
+def test_mean_range_and_best_over_seeds(tmp_path: Path) -> None:
+    found = save(tmp_path, result(58.0, 0), result(59.0, 1), result(60.5, 2))
+    group = line("crowds", "VGG19 + AL-PAPM", "ShTech A", found).group
+    assert group is not None and not group.differences
+    assert [s.seed for s in group.seeds] == [0, 1, 2]
+    assert group.mean(0) == pytest.approx(59.1667, abs=1e-4) and group.values(0) == [58.0, 59.0, 60.5]
+    assert group.best_on_test == pytest.approx(58.1667, abs=1e-4)
+    view = show.view(tables.load("crowds").only(["al-papm", "vgg19", "ShTech A"]), found)
+    (row,) = show.rows(view)
+    assert row == [
+        "VGG19 + AL-PAPM",
+        "ShTech A",
+        "57.1 / 92.5",
+        "59.2 / 94.7",
+        "+2.1 / +2.2",
+        "58.0 to 60.5",
+        "0, 1, 2",
+        "58.2",
+    ]
+
+
+def test_a_training_kept_twice_counts_once(tmp_path: Path) -> None:
+    save(tmp_path / "a", result())
+    save(tmp_path / "run", {**result(), "sizes": {"train": 300}})
+    assert len(read([tmp_path / "a", tmp_path / "run"])) == 1
+    assert len(read([tmp_path, tmp_path / "a"])) == 1
+
+
+@pytest.mark.parametrize(
+    ("changes", "named"),
+    [
+        ({"steps": 20000}, "steps=20000"),
+        ({"options": {"batch": 4}}, "batch=4"),
+        ({"options": {"training": {"lr": 3e-4, "clip": 0.1}}}, "lr=0.0003 clip=0.1"),
+        ({"options": {"network": {"activation": "abs"}}}, "network.activation=abs"),
+        ({"options": {"loss": {"reg": 5.0}}}, "loss.reg=5"),
+        ({"options": {"data": {"max_side": 1024}}}, "data.max_side=1024"),
+        ({"weights_sha256": None}, "weights=none"),
+    ],
+)
+def test_other_settings_are_shown_only_with_all_and_named(tmp_path: Path, changes: dict[str, Any], named: str) -> None:
+    found = save(tmp_path, result(**changes))
+    study = tables.load("crowds").only(["al-papm", "vgg19", "ShTech A"])
+    hidden = show.view(study, found)
+    assert hidden.lines[0].group is None and hidden.missing == study.cells
+    assert any("1 result with other settings" in words for words in hidden.remarks)
+    shown = show.view(study, found, everything=True)
+    assert shown.lines[0].group is not None and show.rows(shown)[0][-1] == named
+    assert shown.missing == study.cells  # it is still not measured
+
+
+def test_what_the_recipe_sets_by_itself_does_not_count(tmp_path: Path) -> None:
+    recorded = {"network": {"activation": "abs"}, "training": {"lr": 3e-4, "clip": 0.1}}
+    found = save(tmp_path, result(method="hd-papm", options=recorded))
+    group = line("crowds", "VGG19 + HD-PAPM", "ShTech A", found).group
+    assert group is not None and not group.differences
+    # σ = 4, s = 8 are its defaults: the same training is a cell of both sweeps, spelt out there
+    assert line("hd-papm-shape", "s = 8", "", found).group is not None
+    assert line("hd-papm-sigma", "σ = 4", "", found).group is not None
+    assert line("hd-papm-sigma", "σ = 8", "", found, everything=True).group is None
+
+
+def test_noise_and_datasets_are_never_mixed(tmp_path: Path) -> None:
+    found = save(
+        tmp_path, result(noise=8.0), result(61.0, noise=8.0, noise_kind="disc"), result(9.0, dataset="shanghaitech-b")
+    )
+    assert line("noise", "AL-PAPM", "0 px", found, everything=True).group is None
+    group = line("noise", "AL-PAPM", "8 px", found, everything=True).group
+    assert group is not None and group.mean(0) == 58.0
+    assert line("crowds", "VGG19 + AL-PAPM", "ShTech A", found, everything=True).group is None
+    disc = tables.load("noise").with_settings({"noise_kind": "disc"})
+    (other,) = [x for x in show.view(disc, found).lines if x.group]
+    assert other.cell.column == "8 px" and other.group is not None and other.group.mean(0) == 61.0
+
+
+def test_selections_are_never_mixed(tmp_path: Path) -> None:
+    found = save(tmp_path, result(58.0), result(50.0, 1, select="test"))
+    study = tables.load("crowds").only(["al-papm", "vgg19", "ShTech A"])
+    last, test = show.view(study, found), show.view(study, found, select="test")
+    assert last.lines[0].group.mean(0) == 58.0 and test.lines[0].group.mean(0) == 50.0  # type: ignore[union-attr]
+    assert any("another select than last" in words for words in last.remarks)
+    both = show.view(study, found, everything=True)
+    assert [x.group.select for x in both.lines if x.group] == ["last", "test"]
+    assert "test images" in show.caption(test) and "last weights" in show.caption(last)
+
+
+def test_a_result_that_is_another_cell_is_no_variant(tmp_path: Path) -> None:
+    found = save(tmp_path, result(60.0, method="dm-count", options={"loss": {"cost": "perspective"}}))
+    groups = dict(zip((c.name for c in tables.load("costs").cells), assign(tables.load("costs"), found)))
+    assert [len(groups[f"SC + {c} transport cost, ShTech A"]) for c in ("L2", "PG")] == [0, 1]
+
+
+def test_settings_given_later_choose_other_results(tmp_path: Path) -> None:
+    found = save(tmp_path, result(58.0), result(60.0, steps=9000))
+    study = tables.load("crowds").only(["al-papm", "vgg19", "ShTech A"]).with_settings({"steps": 9000})
+    assert show.view(study, found).lines[0].group.mean(0) == 60.0  # type: ignore[union-attr]
+
+
+def test_a_mean_of_folds_needs_all_of_them(tmp_path: Path) -> None:
+    def folds(seed: int, last: int) -> list[dict[str, Any]]:
+        return [result(100.0 * k, seed, dataset="ucf-cc-50", options={"data": {"fold": k}}) for k in range(1, last + 1)]
+
+    found = save(tmp_path, *folds(0, 5), *folds(1, 4))
+    group = line("crowds", "VGG19 + AL-PAPM", "UCF_CC_50", found).group
+    assert group is not None and [s.seed for s in group.seeds] == [0] and group.unfinished == 1
+    assert group.mean(0) == 300.0
+
+
+def test_usual_sizes_are_recognised_when_spelt_out(tmp_path: Path) -> None:
+    data = {"min_side": 512, "max_short_side": 2048}
+    found = save(tmp_path, result(81.0, dataset="ucf-qnrf", options={"data": data}), result(90.0, dataset="ucf-qnrf"))
+    group = line("losses", "DM-Count + AL-PAPM", "VGG19", found).group
+    assert group is not None and group.values(0) == [81.0]
+
+
+def test_figures_that_were_not_measured_are_dashes(tmp_path: Path) -> None:
+    game = {"game": {"0": 2.2, "1": 3.5, "2": 5.0, "3": 9.0}}
+    found = save(
+        tmp_path,
+        result(2.2, dataset="trancos", options={"data": {"trainval": True}}, **game),
+        result(3.3, dataset="trancos", method="dm-count", options={"data": {"trainval": True}}),
+    )
+    view = show.view(tables.load("trancos"), found)
+    texts = {row[0]: row[2] for row in show.rows(view)}
+    assert texts["AL-PAPM"] == "2.20 / 3.50 / 5.00 / 9.00" and texts["DM-Count"] == "3.30 / – / – / –"
+    assert texts["HD-PAPM"] == "–" and any("1 cell lacks some figures" in words for words in view.remarks)
+
+
+def test_evaluations_beside_the_result_of_a_run_are_read(tmp_path: Path) -> None:
+    (tmp_path / "run").mkdir()
+    (tmp_path / "run" / "result.json").write_text(json.dumps(result()))
+    (tmp_path / "run" / "evaluation-game.json").write_text(json.dumps({"data": "x", "mae": 58.0, "game": {"1": 70.0}}))
+    (tmp_path / "run" / "evaluation-qnrf.json").write_text('{"precision": 0.')  # stopped on the way
+    (found,) = read([tmp_path])
+    assert found.values["game"] == {"1": 70.0} and "localization" not in found.values
+
+
+def test_files_that_are_no_results(tmp_path: Path) -> None:
+    (tmp_path / "speed.json").write_text('{"ms": 3}')
+    (tmp_path / "list.json").write_text("[1]")
+    assert read([tmp_path]) == []
+    (tmp_path / "torn.json").write_text('{"mae": ')
+    with pytest.raises(DataError, match=r"torn\.json: cannot be read as JSON"):
+        read([tmp_path])
+    (tmp_path / "torn.json").write_text(json.dumps({**result(), "options": {"loss": [1]}}))
+    with pytest.raises(DataError, match=r"torn\.json: looks like a result"):
+        read([tmp_path])
+    with pytest.raises(DataError, match="no such folder of results"):
+        read([tmp_path / "nowhere"])
+
+
+def test_a_real_training_is_recognised_and_records_every_setting_that_is_compared(tmp_path: Path) -> None:
+    """What the engine writes is what `training` reads: no difference, and all of LEARNING is recorded."""
+    settings = {
+        "dataset": "synthetic", "backbone": "tiny", "method": "al-papm", "loss.sigma": 8, "noise": 2,
+        "data.train": 3, "data.test": 2, "data.size": 64, "steps": 1, "crop": 64, "batch": 1, "device": "cpu", "colour": 0.2,
+    }  # fmt: skip
+    made = train(config.from_mapping({"select": "last"}, training.configure(settings)), tmp_path / "run").result
+    assert made is not None
+    assert set(training.LEARNING) == set(made["options"]["training"])
+    assert training.differences(training.asked(settings), training.done(made)) == {}
+    assert training.differences(training.asked({**settings, "loss.sigma": 16}), training.done(made)) == {
+        "loss.sigma": 8
+    }
+    assert len(read([tmp_path])) == 1
+
+
+def test_markdown_json_and_page(tmp_path: Path) -> None:
+    found = save(tmp_path / "r", result(58.0), result(59.0, 1))
+    view = show.view(tables.load("crowds").only(["vgg19", "ShTech A,ShTech B"]), found)
+    text = show.markdown(view)
+    rows = [s for s in text.splitlines() if s.startswith("|")]
+    assert len(rows) == 2 + 14 and len({s.count("|") for s in rows}) == 1
+    assert "| VGG19 + AL-PAPM | ShTech A | 57.1 / 92.5 | 58.5 / 93.6 | +1.4 / +1.1 |" in text
+    assert "62.8 / 101.8 (quoted)" in text and "Missing: 13 cells of 14" in text
+    made = json.loads(json.dumps(show.to_json(view), allow_nan=False))
+    (one,) = [x for x in made["lines"] if x["measured"]]
+    assert one["paper"] == {"mae": 57.1, "rmse": 92.5} and one["measured"]["seeds"] == [0, 1]
+    assert one["measured"]["metrics"]["mae"]["std"] == pytest.approx(0.5**0.5)
+    assert len(made["missing"]) == 13
+    page = show.write_page(view, tmp_path / "page.html").read_text(encoding="utf-8")
+    assert "58.5 / 93.6" in page and "Missing: 13 cells of 14" in page
+
+
+def test_notes_are_numbered_where_they_belong() -> None:
+    view = show.view(tables.load("crowds").only(["msfanet"]), [])
+    marked = {(row[0], row[1]): row[2] for row in show.rows(view)}
+    assert marked["M-SFANet + HD-PAPM", "ShTech B"] == "6.7 / 111.5 [1]"
+    assert marked["M-SFANet + HD-PAPM", "ShTech A"] == "58.6 / 93.8"
+    assert "[1] The RMSE 111.5 is surely 11.5." in show.notes(view)
+    assert not any("51.4/82.8" in n for n in show.notes(view))

@@ -1,0 +1,183 @@
+"""From missing cells to commands, and from run folders to results."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from papm import config as configuration
+from papm.engine import run_folder
+from papm.errors import ConfigError, DataError, PapmError
+from papm.study import run, tables, training
+from papm.study.results import Result
+from papm.study.tables import Study
+
+CELL = {"dataset": "synthetic", "backbone": "tiny"}
+
+
+def study(**changes: Any) -> Study:
+    raw: dict[str, Any] = {
+        "metrics": ["mae"],
+        "all": CELL,
+        "rows": [{"name": "A", "method": "gaussian"}, {"name": "B", "method": "hd-papm", "loss.sigma": 6}],
+    }
+    return tables.parse({**raw, **changes}, "mine", "mine.yaml")
+
+
+def request(folder: Path, **changes: Any) -> run.Request:
+    return run.Request(**{"out": folder / "runs", "results": folder / "results", **changes})
+
+
+def result(settings: dict[str, Any], seed: int = 0, select: str = "last", **more: Any) -> Result:
+    values = {**{k: settings[k] for k in training.NAMED}, "seed": seed, "select": select, "mae": 2.0, **more}
+    return Result(Path("somewhere.json"), values, training.asked(settings))
+
+
+def test_first_seeds_first(tmp_path: Path) -> None:
+    tasks = run.plan(study(), [], request(tmp_path, seeds=(0, 1)))
+    assert [(t.cell.row, t.seed) for t in tasks] == [("A", 0), ("B", 0), ("A", 1), ("B", 1)]
+    assert [t.folder.name for t in tasks[:2]] == ["tiny-gaussian-s0", "tiny-hd-papm-loss.sigma=6-s0"]
+    assert tasks[0].result == tmp_path / "results" / "synthetic" / "tiny-gaussian-s0.json"
+
+
+def test_what_is_measured_is_not_trained_again(tmp_path: Path) -> None:
+    known = [result({**CELL, "method": "gaussian"})]
+    assert [t.cell.row for t in run.plan(study(), known, request(tmp_path))] == ["B"]
+    assert len(run.plan(study(), known, request(tmp_path, again=True))) == 2
+    assert len(run.plan(study(), known, request(tmp_path, seeds=(1,)))) == 2
+    assert len(run.plan(study(), known, request(tmp_path, select="test"))) == 2
+    assert len(run.plan(study().with_settings({"steps": 9}), known, request(tmp_path))) == 2
+
+
+def test_a_result_without_its_evaluation_is_evaluated(tmp_path: Path) -> None:
+    known = [
+        result({**CELL, "method": "gaussian"}),
+        result({**CELL, "method": "hd-papm", "loss.sigma": 6}, game={"1": 3.0}),
+    ]
+    (task,) = run.plan(study(metrics=["mae", "game1"]), known, request(tmp_path))
+    assert task.cell.row == "A" and task.evaluations == ("game",)
+
+
+def test_every_fold_is_a_training(tmp_path: Path) -> None:
+    several = study(rows=[{"name": "A", "method": "gaussian", "data.seed": [1, 2], "data.count": "1-9"}])
+    tasks = run.plan(several, [], request(tmp_path))
+    assert [t.settings["data.seed"] for t in tasks] == [1, 2] and len({t.folder for t in tasks}) == 2
+    words = run.train_words(tasks[1], resume=False)
+    assert words[:2] == ["train", "synthetic"] and {"data.seed=2", "data.count=1-9", "select=last", "seed=0"} <= set(
+        words
+    )
+
+
+@pytest.mark.parametrize("name", tables.names())
+def test_the_commands_of_the_papers_tables_ask_for_their_cells(name: str, tmp_path: Path) -> None:
+    """What a command line says, resolved as `papm train` does, is the training of the cell."""
+    table = tables.load(name)
+    tasks = run.plan(table, [], request(tmp_path, data=dict.fromkeys(table.datasets, str(tmp_path))))
+    assert len({t.folder for t in tasks}) == len(tasks)
+    for task in tasks:
+        words = run.train_words(task, resume=False)
+        pairs = configuration.parse_overrides(w for w in words if "=" in w and not w.startswith(("/", "--")))
+        assert "weights" not in pairs and pairs["select"] == "last"
+        given = {k: v for k, v in pairs.items() if k not in ("select", "seed")}
+        config = training.resolve(words[words.index("--method") + 1], words[words.index("--backbone") + 1], given)
+        weights = training.PRETRAINED if "--weights" in words else training.NONE
+        made = training.of_config(config, str(task.settings["dataset"]), weights)
+        assert training.differences(training.asked(task.settings), made) == {}
+
+
+def test_weights(tmp_path: Path) -> None:
+    table = tables.load("losses").only(["al-papm"])
+    data = {"ucf-qnrf": str(tmp_path)}
+    given = {"": "none", "csrnet": "own.pth"}
+    plain = run.plan(table, [], request(tmp_path, data=data))
+    assert [t.weights for t in plain] == ["imagenet", "imagenet", None]  # MCNN starts from nothing
+    other = run.plan(table, [], request(tmp_path, data=data, weights=given))
+    assert [t.weights for t in other] == [None, "own.pth", None]
+    assert "from-nothing" in other[0].folder.name and "from-nothing" not in other[2].folder.name
+    scratch = {**table.cells[0].settings, "weights": "none"}
+    assert len(run.plan(table, [result(scratch, rmse=1.0)], request(tmp_path, data=data, weights=given))) == 2
+    assert len(run.plan(table, [result(scratch, rmse=1.0)], request(tmp_path, data=data))) == 3
+
+
+def test_datasets_must_be_given(tmp_path: Path) -> None:
+    crowds = tables.load("crowds")
+    with pytest.raises(ConfigError, match=r"study 'cars' needs pucpr, carpk; give --data pucpr=FOLDER"):
+        run.plan(tables.load("cars"), [], request(tmp_path))
+    with pytest.raises(DataError, match="no such folder"):
+        run.plan(crowds, [], request(tmp_path, data={"nwpu": str(tmp_path / "none")}))
+    with pytest.raises(ConfigError, match="study 'crowds' has no such dataset"):
+        run.plan(crowds, [], request(tmp_path, data={"trancos": str(tmp_path)}))
+    have, lacking = run.datasets_given(crowds, {"nwpu": str(tmp_path)})
+    assert have == ["nwpu"] and "ucf-qnrf" in lacking
+
+
+def begin(task: run.Task, **changes: Any) -> None:
+    """A run folder as a training leaves it that was stopped."""
+    config = configuration.from_mapping(
+        {"seed": task.seed, "select": task.select, **changes}, training.configure(task.settings)
+    )
+    run_folder.create(task.folder, config)
+
+
+def test_an_unfinished_run_goes_on_and_another_is_left_alone(tmp_path: Path) -> None:
+    only = study().only(["A"])
+    (task,) = run.plan(only, [], request(tmp_path))
+    begin(task)
+    (again,) = run.plan(only, [], request(tmp_path))
+    command = run.job(again).commands[0]()
+    assert again.folder == task.folder and command is not None and "--resume" in command.words
+    begin(task, lr=0.5)  # begun with a recipe that is not today's
+    (other,) = run.plan(only, [], request(tmp_path))
+    command = run.job(other).commands[0]()
+    assert other.folder.name == "tiny-gaussian-s0.2" and command is not None and "--resume" not in command.words
+
+
+def test_a_finished_run_is_only_collected(tmp_path: Path) -> None:
+    only = study(metrics=["mae", "game1"]).only(["A"])
+    (task,) = run.plan(only, [], request(tmp_path))
+    begin(task)
+    (task.folder / "result.json").write_text(json.dumps({"mae": 2.0, "split": "val"}))
+    train, evaluate = run.job(task).commands
+    assert train() is None
+    command = evaluate()
+    assert command is not None and command.words[3:5] == ("eval", str(task.folder)) and "val" in command.words
+    with pytest.raises(PapmError, match="the evaluation left no result"):
+        run.collect(task)
+    (task.folder / "evaluation-game.json").write_text(json.dumps({"mae": 2.0, "game": {"1": 3.5}}))
+    assert evaluate() is None
+    assert run.collect(task) == {"mae": 2.0, "split": "val", "game": {"1": 3.5}}
+    assert json.loads(task.result.read_text()) == {"mae": 2.0, "split": "val", "game": {"1": 3.5}}
+    (new,) = run.plan(only, [], request(tmp_path, again=True))
+    assert new.folder.name == "tiny-gaussian-s0.2" and new.result == task.result
+
+
+def test_names_stay_short() -> None:
+    many = {
+        **CELL,
+        "method": "gaussian",
+        **{f"data.{k}": "1-99" for k in ("count", "extent", "variation", "clutter", "noise")},
+    }
+    one, two = (run.slug({**many, "steps": n, "data.empty": 0.25}, 0, "test") for n in (5, 6))
+    assert one != two and len(one) < 60 and one.startswith("tiny-gaussian-") and one.endswith("-s0")
+
+
+def test_machine_settings_are_no_part_of_a_training(tmp_path: Path) -> None:
+    plain, told = ({**CELL, "method": "gaussian", **more} for more in ({}, {"device": "cpu", "workers": 0}))
+    assert run.slug(plain, 0, "last") == run.slug(told, 0, "last")
+    assert training.required(plain) == training.required(told)
+    (task, _) = run.plan(study().with_settings({"device": "cpu"}), [result(told, 5)], request(tmp_path))
+    assert "device=cpu" in run.train_words(task, False)
+
+
+def test_complaints(tmp_path: Path) -> None:
+    assert run.complaint(tmp_path / "none") == "it said nothing"
+    (tmp_path / "log").write_text("step 1\npapm: photos: no such folder\n\n")
+    assert run.complaint(tmp_path / "log") == "photos: no such folder"
+
+
+def test_study_files_travel_with_the_package() -> None:
+    assert all(yaml.safe_load(p.read_text(encoding="utf-8")) for p in tables.FOLDER.glob("*.yaml"))
