@@ -388,3 +388,15 @@ def test_balance_divides_by_the_number_of_points() -> None:
     assert float(losses.create("hd-papm")(density, points).total) == pytest.approx(sum(plain) / 3)
     with pytest.raises(ConfigError, match="balance of a density loss lies between 0 and 2"):
         losses.create("gaussian", balance=-1.0)
+
+
+def test_the_count_term_of_a_regression() -> None:
+    rng = torch.Generator().manual_seed(1)
+    density = torch.rand(2, 1, 4, 4, generator=rng)
+    points = [torch.rand(n, 2, generator=rng) * 20 + 6 for n in (2, 5)]  # kernels inside the crop
+    plain = losses.create("hd-papm")(density, points).total
+    out = losses.create("hd-papm", w_count=0.5)(density, points)
+    error = ((density.sum((1, 2, 3)) - torch.tensor([2.0, 5.0])).abs()).mean()
+    assert float(out.terms["count"]) == pytest.approx(float(error), abs=1e-4)
+    assert float(out.total) == pytest.approx(float(plain + 0.5 * error), abs=1e-4)
+    assert out.weights == {"density": 1.0, "count": 0.5}

@@ -7,12 +7,14 @@ points' kernel map at full resolution, block-summed to the network's stride; σ 
 
 Where people are counted, deviations grow with the count: the squared error of a crowded crop outweighs that of all others. With
 `balance` = 1 each image's sum is divided by 1 + its number of points, which is least squares weighted by the variance of a
-count; 0 is the paper's loss.
+count; 0 is the paper's loss. `w_count` adds |Σ A_est − Σ A_gt| of each image, as the transport losses have it; the paper has
+none (0).
 """
 
 from __future__ import annotations
 
 import functools
+import math
 from typing import get_args
 
 from torch import Tensor
@@ -25,7 +27,10 @@ from papm.targets import MAX_RADIUS, Domain, Kernel, adaptive_sigma, density_map
 
 
 class DensityLoss(CountingLoss):
-    """½ Σ (density − target)² / (1 + n)^balance, mean over images; `scale` multiplies both maps."""
+    """½ Σ (density − target)² / (1 + n)^balance + w_count·|Σ density − Σ target|, means over images.
+
+    `scale` multiplies both maps in the first term.
+    """
 
     def __init__(
         self,
@@ -36,6 +41,7 @@ class DensityLoss(CountingLoss):
         shape: float = 8.0,
         scale: float = 1.0,
         balance: float = 0.0,
+        w_count: float = 0.0,
     ) -> None:
         super().__init__(stride)
         if kernel not in get_args(Kernel):
@@ -46,7 +52,9 @@ class DensityLoss(CountingLoss):
         if not 0 <= balance <= 2:
             raise ConfigError(f"balance of a density loss lies between 0 and 2, not {balance}")
         self.kernel, self.sigma, self.shape, self.scale = kernel, float(sigma), float(shape), float(scale)
-        self.balance = float(balance)
+        if not 0 <= w_count < math.inf:
+            raise ConfigError(f"w_count of a density loss must not be negative, but is {w_count}")
+        self.balance, self.w_count = float(balance), float(w_count)
         # A Gaussian neighbour beyond three bandwidths adds nothing worth the points carried along; tails of s < 2 reach
         # farther.
         reach = max(3 * self.sigma, ggd.support_radius(self.sigma, self.shape, 0.01))
@@ -82,25 +90,39 @@ class DensityLoss(CountingLoss):
         errors = difference.square().sum((1, 2, 3))
         if self.balance:
             errors = errors / (1 + points.counts).to(errors) ** self.balance
-        total = 0.5 * self.scale**2 * errors.mean()
-        return LossOutput(total, {"density": total.detach()})
+        density_term = 0.5 * self.scale**2 * errors.mean()
+        if not self.w_count:
+            return LossOutput(density_term, {"density": density_term.detach()})
+        count_term = difference.sum((1, 2, 3)).abs().mean()
+        terms = {"density": density_term.detach(), "count": count_term.detach()}
+        return LossOutput(density_term + self.w_count * count_term, terms, {"density": 1.0, "count": self.w_count})
 
     def __repr__(self) -> str:
         return f"DensityLoss({self.kernel}, sigma={self.sigma}, shape={self.shape}, stride={self.stride})"
 
 
-def _gaussian(stride: int = 8, *, sigma: float = 4.0, scale: float = 1.0, balance: float = 0.0) -> DensityLoss:
-    return DensityLoss(stride, kernel="gaussian", sigma=sigma, shape=2.0, scale=scale, balance=balance)
+def _gaussian(
+    stride: int = 8, *, sigma: float = 4.0, scale: float = 1.0, balance: float = 0.0, w_count: float = 0.0
+) -> DensityLoss:
+    more = {"scale": scale, "balance": balance, "w_count": w_count}
+    return DensityLoss(stride, kernel="gaussian", sigma=sigma, shape=2.0, **more)
 
 
-def _adaptive(stride: int = 8, *, scale: float = 1.0, balance: float = 0.0) -> DensityLoss:
-    return DensityLoss(stride, kernel="adaptive", scale=scale, balance=balance)
+def _adaptive(stride: int = 8, *, scale: float = 1.0, balance: float = 0.0, w_count: float = 0.0) -> DensityLoss:
+    return DensityLoss(stride, kernel="adaptive", scale=scale, balance=balance, w_count=w_count)
 
 
 def _hd_papm(
-    stride: int = 8, *, sigma: float = 4.0, shape: float = 8.0, scale: float = 1.0, balance: float = 0.0
+    stride: int = 8,
+    *,
+    sigma: float = 4.0,
+    shape: float = 8.0,
+    scale: float = 1.0,
+    balance: float = 0.0,
+    w_count: float = 0.0,
 ) -> DensityLoss:
-    return DensityLoss(stride, kernel="ggd", sigma=sigma, shape=shape, scale=scale, balance=balance)
+    more = {"scale": scale, "balance": balance, "w_count": w_count}
+    return DensityLoss(stride, kernel="ggd", sigma=sigma, shape=shape, **more)
 
 
 register("gaussian", _gaussian)
