@@ -104,6 +104,8 @@ def test_val_selection_never_looks_at_the_test_images(tmp_path: Path, monkeypatc
     test = {s.name for s in data.open_spec(SPEC)["test"]}
     assert watched and not set(watched) & test
     assert made.result is not None and made.result["mae_best_on_test"] is None
+    seen = [r["mae"] for r in read_metrics(tmp_path / "metrics.csv") if "mae" in r]
+    assert made.result["mae_val"] == pytest.approx(min(seen), rel=1e-5)
 
 
 def test_best_is_the_lowest_evaluation(tmp_path: Path) -> None:

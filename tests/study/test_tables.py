@@ -17,6 +17,8 @@ from papm.study import tables, training
 from papm.study.metrics import METRICS
 
 NAMES = tables.names()
+OURS = [str(f) for f in sorted((Path(__file__).parents[2] / "benchmarks" / "studies").glob("*.yaml"))]  # of recipes
+assert OURS
 
 # Rows of the paper that nothing here trains: other authors' networks, or figures without their training.
 NOT_OURS = {
@@ -38,7 +40,7 @@ def test_every_table_of_the_paper_is_there_in_its_order() -> None:
     assert "noise" in NAMES and len(NAMES) == len(set(NAMES))
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", [*NAMES, *OURS])
 def test_every_cell_can_be_trained(name: str) -> None:
     study = tables.load(name)
     seen: dict[str, str] = {}

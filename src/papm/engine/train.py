@@ -325,6 +325,7 @@ def finish(
         "rmse": None,
         "mae_last": None,
         "mae_best_on_test": None,
+        "mae_val": logbook.best.get("mae") if splits.monitor is not splits.test else None,
         "mae_in_image": None,
         "weights_sha256": weights_sha256,
     }

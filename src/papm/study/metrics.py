@@ -43,6 +43,7 @@ METRICS: dict[str, Metric] = {
     "mae": Metric("MAE", ("mae",)),
     "rmse": Metric("RMSE", ("rmse",)),
     "nae": Metric("NAE", ("nae",), digits=3),
+    "mae-val": Metric("MAE on held-out training images", ("mae_val",)),
     **{f"game{k}": Metric(f"GAME({k})", ("game", str(k)), "game") for k in range(4)},
     "qnrf-precision": Metric("precision", ("localization", "qnrf", "precision"), "qnrf", 3),
     "qnrf-recall": Metric("recall", ("localization", "qnrf", "recall"), "qnrf", 3),
