@@ -52,7 +52,8 @@ def test_the_library_needs_no_trainer_and_nothing_that_may_be_missing() -> None:
 def test_front_door() -> None:
     assert papm.Counter.__name__ == "Counter" and papm.__version__ == version.__version__
     assert papm.losses.names() and papm.ggd.kernel and papm.targets.density_map
-    assert {"Counter", "losses", "targets", "__version__"} <= set(dir(papm))
+    assert {"Counter", "errors", "losses", "targets", "__version__"} <= set(dir(papm))
+    assert papm.errors.PapmError.__name__ == "PapmError"
     assert set(papm.__all__) <= set(dir(papm))
     with pytest.raises(AttributeError, match="module 'papm' has no attribute 'nothing'"):
         _ = papm.nothing

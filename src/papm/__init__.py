@@ -16,6 +16,7 @@ __all__ = ["Counter", "__version__"]
 
 _SUBMODULES = (
     "data",
+    "errors",
     "export",
     "ggd",
     "localize",

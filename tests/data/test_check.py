@@ -15,7 +15,7 @@ from PIL import Image
 from scipy.spatial.distance import cdist
 
 import papm.data
-from papm.data.base import _READERS, Annotation, Entry, Reader
+from papm.data.base import _READERS, Annotation, Entry, Reader, file_formats
 from papm.data.check import Finding, Severity, check, has_errors, summary
 from papm.errors import ConfigError
 from papm.structures import Sample
@@ -45,7 +45,7 @@ def test_everything_wrong_is_found_at_its_place(tmp_path: Path) -> None:
         {
             "good": "1 2\n",
             "text": "1 2\none 2\n3 nan\n",
-            "outside": "1 2\n5 30\n-30 -40\n",
+            "outside": "1 2\n5 30.5\n-30 -40\n",
             "twice": "1 2\n1 2\n3 4\n",
             "broken": "1 1\n",
             "missing": "",
@@ -126,8 +126,8 @@ def test_one_swapped_image_among_good_ones(tmp_path: Path) -> None:
     )
     hits = [f for f in check("folder", root) if "exchanged" in f.message]
     assert [(f.file.name if f.file else "", f.message.split(" outside")[0]) for f in hits] == [
-        ("bad.txt", "bad: 50 of 50 points")
-    ]
+        ("bad.txt", "bad: 49 of 49 points")
+    ]  # y from 41 to 89; 40 is on the border
 
 
 def test_strays_are_not_called_swapped(tmp_path: Path) -> None:
@@ -319,9 +319,80 @@ def test_whole_coordinates_may_be_pixel_indices(tmp_path: Path) -> None:
     assert check("folder", root) == []
 
 
-def test_a_point_on_the_far_border_is_said_to_be_there(tmp_path: Path) -> None:
-    [fault] = check("folder", folder(tmp_path, {"a": "1 2\n40 7\n"}))
-    assert str(fault).endswith("a: 1 point outside the 40×30 image, the farthest at (40.0, 7.0), on its border")
+def test_a_point_on_the_far_border_is_inside(tmp_path: Path) -> None:
+    """x = W or y = H is a note, and training sees the point; beyond it is an error as before, also below 0."""
+    root = folder(tmp_path, {"a": "1 2\n40 7\n5.5 30.0004\n40 30\n"})
+    [fault] = check("folder", root)
+    assert fault.severity == "info" and str(fault).endswith(
+        "a.txt:2: a: 3 points on the far border of the image, taken to be just inside"
+    )
+    [sample] = papm.data.open("folder", root)["all"]
+    assert sample.inside.all() and summary({"all": papm.data.open("folder", root)["all"]})["all"]["outside"] == 0
+    torch.testing.assert_close(sample.points, torch.tensor([[1.0, 2], [40, 7], [5.5, 30], [40, 30]]))
+    for beyond in ("40.01 7", "40 31", "-0.01 7"):
+        (root / "a.txt").write_text(f"{beyond}\n")
+        assert has_errors(check("folder", root)), beyond
+        assert not papm.data.open("folder", root)["all"][0].inside.any()
+
+
+def test_points_of_several_people_on_the_far_border_are_inside(tmp_path: Path) -> None:
+    root = folder(tmp_path, {"a": "1 2\n"})
+    (root / "a.txt").unlink()
+    for who in ("anna", "ben"):
+        (root / "annotators" / who).mkdir(parents=True)
+        (root / "annotators" / who / "a.txt").write_text("40 7\n")
+    [sample] = papm.data.open("folder", root)["all"]
+    assert sample.inside.all() and all((p < 40).all() for p in sample.annotations.values())
+
+
+def test_the_border_of_published_data_stays_as_published(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    Image.new("RGB", (40, 30)).save(tmp_path / "a.png")
+    at = torch.tensor([[40.0, 7.0]])
+    made = Reader(
+        "odd", "for this test", lambda root: {"all": [Entry("a", root / "a.png", None, lambda: Annotation(at))]}
+    )
+    monkeypatch.setitem(_READERS, "odd", made)
+    [warning] = [f for f in check("odd", tmp_path) if f.severity == "warning"]
+    assert warning.message.endswith("1 point outside the 40×30 image, the farthest at (40.0, 7.0), on its border")
+    assert torch.equal(papm.data.open("odd", tmp_path)["all"][0].points, at)
+
+
+def test_one_fault_on_many_lines_is_told_once(tmp_path: Path) -> None:
+    text = "1 2 0\n" + "".join(f"{k % 39} {k % 29}.5 nut\n" for k in range(240)) + "3 4 bolt\n"
+    root = folder(tmp_path, {"a": text, "b": "1 2 nut\n"})
+    errors = [f for f in check("folder", root) if f.severity == "error"]
+    assert [(f.file and f.file.name, f.line, f.message.partition(" is ")[0]) for f in errors] == [
+        ("a.txt", 2, "the label 'nut'"),
+        ("a.txt", 242, "the label 'bolt'"),
+        ("b.txt", 1, "the label 'nut'"),
+    ]
+    assert errors[0].message.endswith(" (240 lines, this one first)")
+    assert not any("lines, this" in f.message for f in errors[1:])
+
+
+@pytest.mark.parametrize(
+    ("files", "known"),
+    [
+        ({"a.txt": "1 2\n"}, "txt"),
+        ({"a.txt": "0 0.5 0.5 0.1 0.1\n"}, "yolo"),
+        ({"points.csv": "image,x,y\na.png,1,2\n"}, "csv"),
+        ({"train/a.txt": "1 2\n", "test/points.csv": "image,x,y\na.png,1,2\n"}, "txt, csv"),
+    ],
+)
+def test_the_format_of_the_files_is_known(tmp_path: Path, files: dict[str, str], known: str) -> None:
+    for k, (name, text) in enumerate(files.items()):
+        path = tmp_path / name
+        path.parent.mkdir(exist_ok=True)
+        path.write_text(text)
+        Image.new("RGB", (40, 30), (k, k, k)).save(path.parent / "a.png")
+    told: list[str] = []
+    check(
+        "folder",
+        tmp_path,
+        on_entries=lambda splits: told.append(file_formats(e for es in splits.values() for e in es)),
+    )
+    opened = papm.data.open("folder", tmp_path, max_side=20)
+    assert told == [known] == [", ".join(d[:1].file_format for d in opened.values())]
 
 
 def test_yolo_files_without_image_and_images_without_file(tmp_path: Path) -> None:

@@ -502,3 +502,17 @@ def test_csv_agrees_with_txt(tmp_path: Path) -> None:
         writer.writerows((f"{n}.png", x, y) for n, p in points.items() for x, y in p.tolist())
     expected = {n: p.tolist() for n, p in points.items()}
     assert open_all(tmp_path / "t") == open_all(tmp_path / "c") == expected
+
+
+def test_a_path_in_place_of_a_name_is_told_how_to_open_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("photos").mkdir()
+    Image.new("RGB", (40, 30)).save("photos/a.png")
+    Path("photos/a.txt").write_text("1 2\n")
+    with pytest.raises(ConfigError) as error:
+        papm.data.open("photos")
+    assert str(error.value) == """'photos' is a path, not the name of a dataset; write open("folder", "photos")"""
+    assert papm.data.open("folder", "photos")["all"][0].count == 1
+    for name in ("photo", "x" * 5000, "~nobody-here/photos", "a\0b"):
+        with pytest.raises(ConfigError, match="unknown dataset"):
+            papm.data.open(name)

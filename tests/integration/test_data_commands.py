@@ -157,8 +157,14 @@ def test_bins_of_awkward_values(values: list[float]) -> None:
 
 def test_check_of_good_data(papm: Papm, photos: Path) -> None:
     ran = papm("check", photos)
-    assert ran.code == 0 and "Checked 10 images as 'folder': 0 errors, 0 warnings, 1 note" in ran.out
+    assert ran.code == 0 and "Checked 10 images as 'folder' (txt): 0 errors, 0 warnings, 1 note" in ran.out
     assert f"papm train {photos}" in ran.out
+    told = papm("check", photos, "--json").json
+    assert (told["format"], told["file_format"]) == ("folder", "txt")
+    assert papm("info", photos, "--json").json["all"]["file_format"] == "txt"
+    [line] = [line for line in papm("info", photos).out.splitlines() if "read as" in line]
+    assert "txt" in line and "read as" not in papm("info", SCENES).out
+    assert "file_format" not in papm("check", SCENES, "--json").json
     assert papm("check", photos, "--strict").code == 0  # a note is no warning
     assert papm("check", SCENES).code == 0
     assert papm("check", "synthetic:look=clouds").code == 2

@@ -53,6 +53,23 @@ def test_images_of_one_name_do_not_replace_each_other(folders: Path, run_papm: R
     assert sizes == {"a_x.png": (70, 90), "b_x.png": (260, 500)}
 
 
+def test_an_earlier_result_is_not_replaced_in_silence(folders: Path, run_papm: Run) -> None:
+    model, out = save(folders / "m.ckpt", "tiny"), folders / "out"
+    (folders / "a" / "x.png").rename(folders / "a" / "y.png")
+    (folders / "a" / "z.png").write_bytes((folders / "a" / "y.png").read_bytes())
+    code, _, said = run_papm("predict", model, folders / "a", "--out", out)
+    assert code == 0 and "earlier" not in said
+    tables = f"{out}: holds an earlier result: counts.csv, points.csv, results.json will be replaced; "
+    code, printed, said = run_papm("predict", model, folders / "b", folders / "a" / "y.png", "--out", out, "--json")
+    assert code == 0 and len(json.loads(printed)) == 2
+    assert f"{tables}1 picture drawn anew; 1 earlier picture stays in overlays/ beside the new result\n" in said
+    assert [r["image"] for r in rows(out / "counts.csv")] == ["x.png", "y.png"]
+    assert sorted(p.name for p in (out / "overlays").iterdir()) == ["x.png", "y.png", "z.png"]
+    code, _, said = run_papm("predict", model, folders / "b", "--out", out, "--no-overlays", "--no-points")
+    assert code == 0 and f"{tables}3 earlier pictures stay in overlays/" in said
+    assert rows(out / "points.csv") == []
+
+
 def test_tiles_count_what_the_whole_counts(folders: Path, run_papm: Run) -> None:
     model = save(folders / "m.ckpt", "tiny")
 

@@ -158,6 +158,14 @@ def test_bars_stand_on_zero_in_proportion_with_whiskers() -> None:
     assert {"a, clean: 10 (8 to 13)", "b, clean: 20", "b, noisy: 5"} <= set(tips(root))
 
 
+def test_whole_values_of_bars_are_written_whole() -> None:
+    words = [
+        t.text
+        for t in parse(charts.bar_chart(["a", "b"], [Bars("n", [12, 7.5])], title="t", y_label="n")).iter(f"{SVG}text")
+    ]
+    assert "12" in words and "7.50" in words and "12.00" not in words
+
+
 def test_histogram_counts_every_value_once() -> None:
     values = [-3.0, -1.0, -1.0, 0.0, 0.5, 2.0, 2.0, 9.0, math.nan]
     seen = tips(parse(charts.histogram(values, title="t", x_label="x", y_label="n")))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -50,7 +51,7 @@ def test_the_page(splits: dict[str, Dataset], tmp_path: Path, read_page: Callabl
         "double (train): 2 points repeated",
         "empty (train): no points",
         "tight (test): median neighbour at",
-        "<b>evil</b> (test): 12 points",
+        "objects, <b>evil</b> (test): 12",
         "Hardly apart",
     ):
         assert words in page.text, words
@@ -69,6 +70,32 @@ def test_drawn_data_with_sizes_and_several_people(tmp_path: Path, read_page: Cal
     )
     for words in ("Object sizes", "Between annotators", "a, b", "another size than that of their files"):
         assert words in page.text, words
+
+
+def drawn(count: int, *sizes: tuple[int, int]) -> dict[str, Dataset]:
+    made = []
+    for k in range(count):
+        h, w = sizes[k % len(sizes)]
+        points = torch.rand(k + 2, 2, generator=torch.Generator().manual_seed(k)) * torch.tensor([w, h])
+        made.append(Sample(f"i{k}", partial(torch.zeros, 3, h, w, dtype=torch.uint8), points, (h, w)))
+    return {"all": Dataset(made, "folder", "all")}
+
+
+def test_images_of_one_size_get_a_sentence(tmp_path: Path, read_page: Callable[[Path], Any]) -> None:
+    page = read_page(write_dataset_page(tmp_path / "p.html", "one", drawn(3, (30, 40))))
+    assert "Every image is 40×30 px" in page.text
+    assert "Widths and heights" not in page.text and "Counts over megapixels" not in page.text
+    page = read_page(write_dataset_page(tmp_path / "p.html", "two", drawn(3, (30, 40), (30, 41))))
+    assert "Every image is" not in page.text
+    assert "Widths and heights" in page.text and "Counts over megapixels" in page.text
+
+
+@pytest.mark.parametrize("images", [1, 12, 13])
+def test_few_images_get_a_bar_each(tmp_path: Path, read_page: Callable[[Path], Any], images: int) -> None:
+    page = read_page(write_dataset_page(tmp_path / "p.html", "few", drawn(images, (30, 40))))
+    bars = [k for k in range(images) if f"objects, i{k} (all): {k + 2}" in page.text]
+    assert bars == (list(range(images)) if images <= 12 else [])
+    assert ("Histogram of counts" in page.text) == (images > 12)
 
 
 def test_a_dataset_of_nothing_odd(tmp_path: Path, read_page: Callable[[Path], Any]) -> None:

@@ -81,7 +81,8 @@ def info(data: Data, options: Options = None, json: Json = False) -> None:
     found = summary(opened)
     people = {s: a for s, d in opened.items() if (a := agreement(d)) is not None}
     if json:
-        ui.print_json({s: f | ({"agreement": people[s]} if s in people else {}) for s, f in found.items()})
+        more = {s: {"file_format": d.file_format} if d.file_format else {} for s, d in opened.items()}
+        ui.print_json({s: more[s] | f | ({"agreement": people[s]} if s in people else {}) for s, f in found.items()})
         return
     rows: list[list[object]] = [
         [what, *(_shown(found[s], key) for s in found)]
@@ -100,6 +101,8 @@ def info(data: Data, options: Options = None, json: Json = False) -> None:
             ("largest image, H×W", "size_max"),
         )
     ]
+    if any(d.file_format for d in opened.values()):
+        rows.insert(0, ["read as", *(d.file_format for d in opened.values())])
     ui.table(["", *found], rows)
     for s, a in people.items():
         near, off = (_shown(a, k) for k in ("distance_median", "click_error"))
@@ -215,7 +218,7 @@ def check(
 
     name, root = io.parse(data)
     chosen = io.reader_options(name, options)
-    images = 0
+    images, files = 0, ""
     with ui.bar() as progress, _findings_only():
         task = progress.add_task("checking", total=None, note="")
 
@@ -224,7 +227,11 @@ def check(
             images = done
             progress.update(task, completed=done, total=total)
 
-        findings = checks.check(name, root, decode=not headers, on_item=on_item, **chosen)
+        def on_entries(splits: base.Entries) -> None:
+            nonlocal files
+            files = base.file_formats(e for es in splits.values() for e in es)
+
+        findings = checks.check(name, root, decode=not headers, on_item=on_item, on_entries=on_entries, **chosen)
     if base.reader(name).entries is None:  # made on the spot: opening it is the whole check
         images = sum(map(len, base.open(name, root, **chosen).values()))
     n = {kind: sum(f.severity == kind for f in findings) for kind in ("error", "warning", "info")}
@@ -234,9 +241,8 @@ def check(
             {"severity": f.severity, "file": f.file and str(f.file), "line": f.line, "message": f.message}
             for f in findings
         ]
-        ui.print_json(
-            {"data": data, "format": name, "images": images, "ok": not failed, "found": n, "findings": listed}
-        )
+        known = {"data": data, "format": name, **({"file_format": files} if files else {})}
+        ui.print_json(known | {"images": images, "ok": not failed, "found": n, "findings": listed})
     else:
         shown = findings if everything else findings[:SHOWN]
         for f in shown:
@@ -259,7 +265,7 @@ def check(
             # A pretrained network on a CPU would take days.
             network = "" if torch.cuda.is_available() else " --backbone tiny"
             advice = f"{verdict}: papm train {shlex.quote(data)}{network}"
-        typer.echo(f"Checked {_n(images, 'image')} as '{name}': {numbers}. {advice}")
+        typer.echo(f"Checked {_n(images, 'image')} as '{name}'{f' ({files})' if files else ''}: {numbers}. {advice}")
     if failed:
         raise typer.Exit(2)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -11,6 +12,9 @@ from papm.errors import DataError
 
 if TYPE_CHECKING:
     from papm.structures import Prediction
+
+
+OVERLAYS = "overlays"  # the folder of the pictures
 
 
 def add(app: typer.Typer) -> None:
@@ -55,9 +59,12 @@ def predict(
     predictions, faults = [], []
     files = list(dict.fromkeys(files))
     names = image_names(files)
+    pictures = file_names(names)
+    if earlier := _earlier(out, {f"{p}.png" for p in pictures} if overlays else set()):
+        ui.note(earlier)
     try:
         with ui.items("counting", len(files)) as advance:
-            for file, name, picture in zip(files, names, file_names(names)):
+            for file, name, picture in zip(files, names, pictures):
                 try:
                     image = read_image(file)
                 except DataError as error:  # one bad file among many is named, the others are counted
@@ -68,7 +75,7 @@ def predict(
                 predictions.append(made)
                 if overlays:
                     drawn = overlay(image, made.density, made.stride, points=made.points)
-                    save_png(drawn, out / "overlays" / f"{picture}.png")
+                    save_png(drawn, out / OVERLAYS / f"{picture}.png")
                 advance()
         if not predictions:
             raise DataError(faults[0])
@@ -88,6 +95,26 @@ def predict(
         ui.note(f"papm: {fault}")
     if faults:
         raise typer.Exit(2)
+
+
+def _earlier(out: Path, drawn: Collection[str]) -> str:
+    """What is said where results lie already: which are replaced, and how many pictures are not of this call."""
+    from papm.predict.results import COUNTS, POINTS, RESULTS
+
+    try:
+        replaced = [name for name in (COUNTS, POINTS, RESULTS) if (out / name).exists()]
+        there = {p.name for p in (out / OVERLAYS).glob("*.png")}
+    except OSError:  # writing there will say what is wrong
+        return ""
+    if not replaced and not there:
+        return ""
+    anew, left = len(there.intersection(drawn)), len(there.difference(drawn))
+    said = [f"{', '.join(replaced)} will be replaced"] if replaced else []
+    if anew:
+        said.append(f"{anew} picture{'' if anew == 1 else 's'} drawn anew")
+    if left:
+        said.append(f"{left} earlier picture{'s stay' if left > 1 else ' stays'} in {OVERLAYS}/ beside the new result")
+    return f"{out}: holds an earlier result: {'; '.join(said)}"
 
 
 def _classes(prediction: Prediction) -> dict[str, Any]:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import difflib
 import inspect
 import logging
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal, overload
@@ -19,11 +19,13 @@ import torch
 from torch import Tensor
 
 from papm.data import resize
-from papm.errors import DataError, unknown
+from papm.errors import ConfigError, DataError, unknown
 from papm.images import find_images
 from papm.structures import Sample
 
 logger = logging.getLogger(__name__)
+
+BORDER = 1e-3  # px beyond W or H that still mean W or H: what rounding to three decimals leaves
 
 
 @dataclass(frozen=True)
@@ -48,16 +50,30 @@ class Entry:
     annotation: Path | None
     load: Callable[[], Annotation]
     roi: Callable[[], Tensor] | None = None
+    file_format: str = ""  # of `annotation`, where a reader knows several
+
+
+def file_formats(entries: Iterable[Entry]) -> str:
+    """The formats of annotation files among entries, in words; nothing where their reader knows only one."""
+    return ", ".join(dict.fromkeys(e.file_format for e in entries if e.file_format))
 
 
 class Dataset(Sequence[Sample]):
     """The samples of one split. `dataset[i]` and `dataset.samples` give Samples; pixels are decoded on `sample.image`."""
 
-    def __init__(self, samples: Sequence[Sample], name: str = "", split: str = "", root: Path | None = None) -> None:
+    def __init__(
+        self,
+        samples: Sequence[Sample],
+        name: str = "",
+        split: str = "",
+        root: Path | None = None,
+        file_format: str = "",
+    ) -> None:
         self.samples: tuple[Sample, ...] = tuple(samples)
         self.name = name
         self.split = split
         self.root = root
+        self.file_format = file_format  # of the annotation files, where the dataset's format has several
 
     @overload
     def __getitem__(self, index: int) -> Sample: ...
@@ -81,7 +97,13 @@ class Dataset(Sequence[Sample]):
 
     def subset(self, indices: Sequence[int], split: str | None = None) -> Dataset:
         """The samples at `indices`, as a dataset."""
-        return Dataset([self.samples[i] for i in indices], self.name, self.split if split is None else split, self.root)
+        return Dataset(
+            [self.samples[i] for i in indices],
+            self.name,
+            self.split if split is None else split,
+            self.root,
+            self.file_format,
+        )
 
     def __repr__(self) -> str:
         return f"Dataset({self.name or 'unnamed'}/{self.split}, {len(self)} images)"
@@ -142,23 +164,37 @@ def reader(name: str) -> Reader:
     return _READERS[name]
 
 
-def build_sample(entry: Entry) -> Sample:
-    """Parse one entry; raises DataError naming the file."""
+def settle(points: Tensor, size: tuple[int, int]) -> Tensor:
+    """Points of one's own data: a dot on the far border, x = W or y = H, belongs to the image and is put just inside.
+
+    >>> (settle(torch.tensor([[40.0, 7.0], [41.0, 7.0]]), (30, 40))[:, 0] < 40).tolist()
+    [True, False]
+    """
+    limit = points.new_tensor([size[1], size[0]])
+    on_border = (points >= limit) & (points <= limit + BORDER)
+    return torch.where(on_border, torch.nextafter(limit, torch.zeros_like(limit)), points)
+
+
+def build_sample(entry: Entry, own_data: bool = False) -> Sample:
+    """Parse one entry; raises DataError naming the file. In `own_data` points on the far border are inside (`settle`)."""
     from papm.images import image_size
 
     size = image_size(entry.image)
     a = entry.load()
+    points, annotations = a.points.to(torch.float32).reshape(-1, 2), a.annotations
+    if own_data:
+        points, annotations = settle(points, size), {who: settle(p, size) for who, p in annotations.items()}
     return Sample(
         name=entry.name,
         source=entry.image,
-        points=a.points.to(torch.float32).reshape(-1, 2),
+        points=points,
         size=size,
         labels=a.labels,
         boxes=a.boxes,
         extents=a.extents,
         roi_source=entry.roi,
         meta=dict(a.meta),
-        annotations=a.annotations,
+        annotations=annotations,
     )
 
 
@@ -168,11 +204,26 @@ def open(name: str, root: str | Path | None = None, **options: Any) -> dict[str,
     Annotations are parsed and image headers read here; pixels only when asked for. Besides the options of the format, those
     of `papm.data.resize` show the images at another size.
     """
+    if name not in _READERS and root is None and _is_path(name):
+        raise ConfigError(f"'{name}' is a path, not the name of a dataset; write {_call(name)}")
     rule, options = resize.take(name, options)
     found = _open(reader(name), root, options)
     if not rule:
         return found
-    return {s: Dataset([rule.apply(x) for x in d], d.name, d.split, d.root) for s, d in found.items()}
+    return {s: Dataset([rule.apply(x) for x in d], d.name, d.split, d.root, d.file_format) for s, d in found.items()}
+
+
+def _is_path(name: str) -> bool:
+    try:
+        return Path(name).expanduser().exists()
+    except (OSError, RuntimeError):  # too long for one, or of a user who is not known
+        return False
+
+
+def _call(path: str) -> str:
+    """How to open a path that was given in place of a dataset's name."""
+    fits = [r.name for r in _READERS.values() if r.recognise(Path(path).expanduser())]
+    return f'open("{fits[0] if len(fits) == 1 else "folder"}", "{path}")'
 
 
 def _open(r: Reader, root: str | Path | None, options: Mapping[str, Any]) -> dict[str, Dataset]:
@@ -187,7 +238,11 @@ def _open(r: Reader, root: str | Path | None, options: Mapping[str, Any]) -> dic
         raise DataError(f"{folder}: no such folder (for dataset '{name}')")
     check_options(r, options)
     splits = r.entries(folder, **options)
-    found = {s: Dataset([build_sample(e) for e in es], name, s, folder) for s, es in splits.items() if es}
+    found = {
+        s: Dataset([build_sample(e, r.outside_is_error) for e in es], name, s, folder, file_formats(es))
+        for s, es in splits.items()
+        if es
+    }
     if not options:
         for difference in unexpected(r.expected, {s: [(x.source, x.count) for x in d] for s, d in found.items()}):
             logger.warning("%s: %s", folder, difference)

@@ -17,7 +17,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from papm.data.base import Annotation, Dataset, Entry, Expected, Reader, reader, unexpected
+from papm.data.base import Annotation, Dataset, Entries, Entry, Expected, Reader, reader, settle, unexpected
 from papm.data.readers.faults import AnnotationError
 from papm.data.readers.formats import looks_like_txt
 from papm.data.readers.yolo import looks_like_yolo
@@ -55,11 +55,13 @@ def check(
     *,
     decode: bool = True,
     on_item: Callable[[int, int], None] | None = None,
+    on_entries: Callable[[Entries], None] | None = None,
     **options: Any,
 ) -> list[Finding]:
     """Every fault of a dataset, errors first. Bad data never raises; an unknown dataset or option does.
 
-    `decode=False` reads image headers only; `on_item(done, total)` is called after each image.
+    `decode=False` reads image headers only; `on_entries` is called with what the reader listed, `on_item(done, total)` after
+    each image.
     """
     r = reader(name)
     options = take(name, options)[1]  # files are checked at the size they have
@@ -70,12 +72,14 @@ def check(
     if folder is None or not folder.is_dir():
         return [Finding("error", folder, None, f"no such folder (for dataset '{name}')")]
     try:
-        splits: Mapping[str, Sequence[Entry]] = r.entries(folder, **options)
+        splits: Entries = r.entries(folder, **options)
     except AnnotationError as e:
         findings += [Finding("error", f.file, f.line, f.message) for f in e.faults]
         splits = e.entries or {}
     except DataError as e:
         return [_error(folder, e)]
+    if on_entries is not None:
+        on_entries(splits)
     total = len({(e.image, e.annotation) for es in splits.values() for e in es})
     if total == 0 and not findings:
         findings.append(Finding("error", folder, None, "no images in this dataset"))
@@ -105,7 +109,20 @@ def check(
     if r.strays == "always" or (r.strays == "plain" and not options):
         findings += _strays([e for es in splits.values() for e in es], own_data=r.outside_is_error)
     rank = {"error": 0, "warning": 1, "info": 2}
-    return sorted(findings, key=lambda f: rank[f.severity])
+    return sorted(_once(findings), key=lambda f: rank[f.severity])
+
+
+def _once(findings: Iterable[Finding]) -> list[Finding]:
+    """What is said of many lines of one file in the same words, said once at the first of them."""
+    lines: dict[tuple[Severity, Path | None, str], list[int | None]] = {}
+    for f in findings:
+        lines.setdefault((f.severity, f.file, f.message), []).append(f.line)
+    out = []
+    for (severity, file, message), at in lines.items():
+        first = min((n for n in at if n is not None), default=None)
+        often = "" if len(at) == 1 else f" ({len(at)} {'times' if first is None else 'lines, this one first'})"
+        out.append(Finding(severity, file, first, message + often))
+    return out
 
 
 def _as_published(expected: Expected, found: Mapping[str, Sequence[tuple[object, int]]]) -> list[str]:
@@ -170,6 +187,13 @@ def _look(entry: Entry, r: Reader, decode: bool, findings: list[Finding]) -> _Se
     blank = entry.annotation is not None and len(points) == 0 and _is_blank(entry.annotation)
     if size is None:
         return _Seen(entry, len(points), blank_file=blank)
+    if r.outside_is_error:
+        written, points = points, settle(points, size)
+        if moved := int((points != written).any(-1).sum()):
+            message = f"{entry.name}: {_n(moved, 'point')} on the far border of the image, taken to be just inside"
+            first = int((points != written).any(-1).float().argmax())
+            line = annotation.lines[first] if annotation.lines else None
+            findings.append(Finding("info", entry.annotation, line, message))
     distance = _outside_by(points, size)
     outside = int((distance > 0).sum())
     swapped = int((_outside_by(points.flip(-1), size) > 0).sum())

@@ -35,6 +35,7 @@ from papm.report.svg import (
 
 LONGEST = 500  # points of a line that are drawn: more than the chart has pixels
 TARGETS = 60  # points of a line that answer to the mouse
+FEW = 12  # values that are shown one by one: a histogram of fewer hides more than it tells
 NOTHING = "nothing to show yet"
 
 
@@ -271,6 +272,8 @@ def _bar(
         )
         reach = min(reach, y(high))
     words = f"{value:.2f}" if 1 <= abs(value) < 100 else _figure(value)  # as in the table beside the bars
+    if isinstance(value, int):  # counts are whole
+        words = f"{value:,}"
     label = (
         text(left + wide / 2, reach - 4, words, anchor="middle", size=11) if wide > len(words) * LETTER * 0.85 else ""
     )

@@ -13,7 +13,7 @@ from papm.data.look_alikes import Pair
 from papm.points import spacing
 from papm.report import charts, page
 from papm.report.suspects import Item, suspects, unique
-from papm.report.svg import safe
+from papm.report.svg import note, safe
 
 MANY = 5000  # marks of a scatter chart that a browser still draws at once
 
@@ -103,13 +103,20 @@ def _charts(items: Sequence[Item]) -> list[tuple[str, str, str]]:
     distances = [d for _, s in items if len(s.points_inside) > 1 for d in spacing(s.points_inside, 1).tolist()]
     far = sorted(distances)[int(0.99 * (len(distances) - 1))] if distances else 0.0
     shown = [(i, s) for i, s in items if not s.meta.get("hidden")][:MANY]
-    megapixels = [s.size[0] * s.size[1] / 1e6 for _, s in shown]
     tips = [f"{s.name} ({split}): {s.count:,} points, {s.size[1]}×{s.size[0]}" for split, s in shown]
+    one_each = 0 < len(shown) <= charts.FEW
     made = [
         (
             "Objects an image",
-            f"{len(counts):,} images",
-            charts.histogram(counts, title="Histogram of counts", x_label="objects an image", y_label="images"),
+            "one bar an image" if one_each else f"{len(counts):,} images",
+            charts.bar_chart(
+                [f"{s.name} ({split})" for split, s in shown],
+                [charts.Bars("objects", [s.count for _, s in shown])],
+                title="Count of each image",
+                y_label="objects",
+            )
+            if one_each
+            else charts.histogram(counts, title="Histogram of counts", x_label="objects an image", y_label="images"),
         ),
         (
             "Distance to the nearest neighbour",
@@ -121,6 +128,31 @@ def _charts(items: Sequence[Item]) -> list[tuple[str, str, str]]:
                 y_label="points",
             ),
         ),
+    ]
+    sides = {s.size for _, s in items if not s.meta.get("hidden")}
+    if len(sides) == 1:  # marks upon marks would show nothing
+        [(h, w)] = sides
+        made.append(("Image sizes", "", note(f"Every image is {w}×{h} px, width by height.", "Image sizes")))
+    else:
+        made += _sizes(shown, tips)
+    sizes = [e for _, s in items if s.extents is not None for e in s.extents.tolist()]
+    if sizes:
+        top = sorted(sizes)[int(0.99 * (len(sizes) - 1))]
+        made.append(
+            (
+                "Object sizes",
+                f"√(w·h) of the box; the largest hundredth, beyond {top:,.0f} px, is left out",
+                charts.histogram(
+                    [e for e in sizes if e <= top], title="Histogram of object sizes", x_label="px", y_label="objects"
+                ),
+            )
+        )
+    return made
+
+
+def _sizes(shown: Sequence[Item], tips: Sequence[str]) -> list[tuple[str, str, str]]:
+    """Widths, heights and counts of images that differ in size."""
+    return [
         (
             "Image sizes",
             "one mark an image",
@@ -137,7 +169,7 @@ def _charts(items: Sequence[Item]) -> list[tuple[str, str, str]]:
             "Objects and image size",
             "one mark an image",
             charts.scatter_chart(
-                megapixels,
+                [s.size[0] * s.size[1] / 1e6 for _, s in shown],
                 [float(s.count) for _, s in shown],
                 title="Counts over megapixels",
                 x_label="megapixels",
@@ -146,19 +178,6 @@ def _charts(items: Sequence[Item]) -> list[tuple[str, str, str]]:
             ),
         ),
     ]
-    sizes = [e for _, s in items if s.extents is not None for e in s.extents.tolist()]
-    if sizes:
-        top = sorted(sizes)[int(0.99 * (len(sizes) - 1))]
-        made.append(
-            (
-                "Object sizes",
-                f"√(w·h) of the box; the largest hundredth, beyond {top:,.0f} px, is left out",
-                charts.histogram(
-                    [e for e in sizes if e <= top], title="Histogram of object sizes", x_label="px", y_label="objects"
-                ),
-            )
-        )
-    return made
 
 
 def _between(people: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:

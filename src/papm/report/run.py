@@ -206,9 +206,16 @@ def counting_charts(counted: list[Counted]) -> list[tuple[str, str, Any]]:
         ("Error against true count", "above the line: too many counted",
          charts.scatter_chart(truth, errors, title="Error against true count", x_label="true count",
                               y_label="predicted − true", tips=tips, level=0.0)),
-        ("How errors are spread", "right of the line: too many counted",
-         charts.histogram(errors, title="Histogram of errors", x_label="predicted − true", y_label="images")),
     ]  # fmt: skip
+    if len(counted) <= charts.FEW:
+        bars = [charts.Bars("predicted − true", errors)]
+        svg = charts.bar_chart(
+            [c.image for c in counted], bars, title="Error of each image", y_label="predicted − true"
+        )
+        made.append(("Errors", "one bar an image; above zero: too many counted", svg))
+    else:
+        svg = charts.histogram(errors, title="Histogram of errors", x_label="predicted − true", y_label="images")
+        made.append(("How errors are spread", "right of the line: too many counted", svg))
     return [(name, remark, page.chart(svg)) for name, remark, svg in made]
 
 

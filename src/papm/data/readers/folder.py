@@ -156,7 +156,8 @@ class _Folder:
             expected = path or folder / f.reader.names(image.stem, folder)[0]
             missing += path is None
             if not f.reader.named_labels:
-                out.append(Entry(image.stem, image, expected, partial(_load_file, f, image, expected, context)))
+                load = partial(_load_file, f, image, expected, context)
+                out.append(Entry(image.stem, image, expected, load, file_format=f.name))
                 continue
             try:
                 _must_exist(image, expected)
@@ -209,7 +210,7 @@ class _Folder:
                 whole = f.reader.unlisted_is_empty and (alone or len(places) > 1)
                 listed = _table_entries(self.root, table, places, context, whole, self.faults)
             for split, items in listed.items():
-                self.found.setdefault(split, []).extend(items)
+                self.found.setdefault(split, []).extend(replace(e, file_format=f.name) for e in items)
         if self.faults:
             raise AnnotationError(self.faults, self.found)
         return self.found
