@@ -54,10 +54,13 @@ def main() -> None:
     parser.add_argument("--minutes", type=float, default=60)
     parser.add_argument("--workers", type=int, default=6)
     parser.add_argument("--least", type=float, default=60, help="seconds below which no job is started")
+    parser.add_argument(
+        "--lead", type=float, default=0, help="seconds the first job runs alone, to compile for the others"
+    )
     given = parser.parse_args()
     jobs = [job(name, words, given.out) for name, words in json.loads(given.jobs.read_text())]
     given.out.mkdir(parents=True, exist_ok=True)
-    work_off(jobs, given.workers, Printer(), minutes=given.minutes, least=given.least, grace=20)
+    work_off(jobs, given.workers, Printer(), minutes=given.minutes, least=given.least, grace=20, lead=given.lead)
     results = {f.parent.name: json.loads(f.read_text()) for f in sorted(given.out.glob("*/result.json"))}
     (given.out / "results.json").write_text(json.dumps(results, indent=1))
     for name, r in results.items():

@@ -48,6 +48,16 @@ def test_in_order_and_never_more_at_once(tmp_path: Path) -> None:
     assert [n for what, n in notes.events if what == "started"] == list("abcd")
 
 
+def test_the_first_runs_alone_for_a_while(tmp_path: Path) -> None:
+    notes = Notes()
+    work_off([job(tmp_path, n, "pass") for n in "abc"], 3, notes, lead=60)  # each ends long before that
+    assert notes.most == 1
+    notes = Notes()
+    slow = job(tmp_path, "slow", "import time; time.sleep(3)")
+    work_off([slow, *(job(tmp_path, n, SLEEP) for n in "ab")], 3, notes, lead=0.5)
+    assert notes.most > 1 and notes.events[-1] == ("done", "slow")
+
+
 def test_a_failure_ends_its_job_and_not_the_others(tmp_path: Path) -> None:
     reached = tmp_path / "reached"
     bad = job(tmp_path, "bad", "import sys; print('oh'); sys.exit('no')", f"open({str(reached)!r}, 'w')")

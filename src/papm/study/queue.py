@@ -114,15 +114,18 @@ def work_off(
     minutes: float | None = None,
     least: float = 60.0,
     grace: float = GRACE,
+    lead: float = 0.0,
 ) -> dict[str, Outcome]:
     """Run the jobs, `at_once` at a time, and say what became of each by name.
 
-    With `minutes`, a job is not started when fewer than `least` seconds are left, and stopped when the time is over. An
-    interruption stops every job and is raised again.
+    The first job runs alone for `lead` seconds: trainings of one network on a GPU then find it compiled. With `minutes`, a job
+    is not started when fewer than `least` seconds are left, and stopped when the time is over. An interruption stops every job
+    and is raised again.
     """
     if at_once < 1:
         raise ConfigError(f"at least one job at a time is needed, not {at_once}")
-    end = None if minutes is None else time.monotonic() + 60 * minutes
+    began = time.monotonic()
+    end = None if minutes is None else began + 60 * minutes
     threads = str(max(1, (os.cpu_count() or 1) // at_once))
     environment = {"OMP_NUM_THREADS": threads, **os.environ}
     waiting, running = list(jobs), list[_Running]()
@@ -151,7 +154,8 @@ def work_off(
             left = None if end is None else end - time.monotonic()
             if left is not None and left <= 0:
                 stop_all()
-            while waiting and len(running) < at_once:
+            alone = time.monotonic() - began < lead
+            while waiting and len(running) < (1 if alone else at_once):
                 job = waiting.pop(0)
                 if left is not None and left < least:
                     note(job, "not started", 0.0)
