@@ -339,6 +339,16 @@ def test_a_run_that_fails_before_its_first_checkpoint_leaves_its_folder_free(tmp
     assert (folder / "best.ckpt").exists()
 
 
+def test_a_failed_run_takes_nothing_of_somebody_elses(tmp_path: Path) -> None:
+    (tmp_path / "tensorboard").mkdir()
+    (tmp_path / "tensorboard" / "mine").write_text("x")
+    (tmp_path / "notes.txt").write_text("x")
+    with pytest.raises(PapmError, match="smaller lr"):
+        engine.train(config(lr=1e30, steps=20, log_every=1), tmp_path)
+    assert (tmp_path / "tensorboard" / "mine").exists() and (tmp_path / "notes.txt").exists()
+    assert not (tmp_path / "config.yaml").exists()
+
+
 def test_what_was_saved_before_a_failure_is_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     folder = tmp_path / "run"
     plain = CountingModule.training_step

@@ -12,7 +12,7 @@ import platform
 import shutil
 import subprocess
 import sys
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -43,12 +43,16 @@ def check(folder: Path, config: TrainConfig, resume: bool) -> None:
             draft.unlink(missing_ok=True)
 
 
-def discard(folder: Path) -> None:
-    """Take back what `create` and a run that never saved itself have written: the folder is free for another try."""
-    for name in ("config.yaml", "environment.json", "metrics.csv"):
+def discard(folder: Path, before: Collection[str]) -> None:
+    """Take back what a run that never saved itself has written: the folder is free for another try.
+
+    `before` are the names that were in the folder when the run began: they are somebody else's.
+    """
+    for name in {"config.yaml", "environment.json", "metrics.csv"} - set(before):
         (folder / name).unlink(missing_ok=True)
-    shutil.rmtree(folder / "tensorboard", ignore_errors=True)
-    with contextlib.suppress(OSError):  # something else of the user's is in it
+    if "tensorboard" not in before:
+        shutil.rmtree(folder / "tensorboard", ignore_errors=True)
+    with contextlib.suppress(OSError):  # not empty, or not there
         folder.rmdir()
 
 

@@ -109,11 +109,12 @@ def train(
     if is_first_process():
         run_folder.check(folder, config, resume)
         say_what_is_left_out(splits.train)
+    before = {p.name for p in folder.iterdir()} if folder.is_dir() else set[str]()
     try:
         return _train_with_memory(config, folder, splits, not resume, watcher, on_image, on_download)
     except PapmError:
         if not resume and is_first_process() and not (folder / "last.ckpt").exists():
-            run_folder.discard(folder)
+            run_folder.discard(folder, before)
         raise
 
 
