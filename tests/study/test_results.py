@@ -61,9 +61,9 @@ def test_mean_range_and_best_over_seeds(tmp_path: Path) -> None:
     assert group.best_on_test == pytest.approx(58.1667, abs=1e-4)
     view = show.view(tables.load("crowds").only(["al-papm", "vgg19", "ShTech A"]), found)
     (row,) = show.rows(view)
+    assert show.caption(view).startswith("ShTech A. Measured: ")
     assert row == [
         "VGG19 + AL-PAPM",
-        "ShTech A",
         "57.1 / 92.5",
         "59.2 / 94.7",
         "+2.1 / +2.2",

@@ -112,7 +112,7 @@ def _is(n: int) -> str:
 def columns(shown: View) -> list[str]:
     """Headings of the table."""
     metrics = " / ".join(m.title for m in shown.study.figures)
-    place = [] if all(not line.cell.column for line in shown.lines) else ["on"]
+    place = ["on"] if len(_places(shown)) > 1 else []
     extra = ["chosen by", "settings"] if shown.everything else []
     best = ["best MAE on test"] if "mae" in shown.study.metrics else []
     return [
@@ -126,6 +126,11 @@ def columns(shown: View) -> list[str]:
         *best,
         *extra,
     ]
+
+
+def _places(shown: View) -> set[str]:
+    """The columns of the study that are shown; one alone is named in the caption instead."""
+    return {line.cell.column for line in shown.lines}
 
 
 def rows(shown: View) -> list[list[str]]:
@@ -177,7 +182,9 @@ def notes(shown: View) -> list[str]:
 def caption(shown: View) -> str:
     """What the figures are."""
     by = "each line says how they were chosen" if shown.everything else SELECTED[shown.select]
-    said = [f"Measured: mean over seeds; {by}."]
+    places = _places(shown) - {""}
+    said = [f"{place}." for place in places if len(places) == 1]
+    said.append(f"Measured: mean over seeds; {by}.")
     if "mae" in shown.study.metrics:
         said.append("Best on test: the lowest test MAE of any evaluation, which flatters.")
     if "rmse" in shown.study.metrics:
