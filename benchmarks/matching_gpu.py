@@ -27,6 +27,7 @@ import torch
 from torch import Tensor
 
 from papm.bench import matching as bench
+from papm.bench.timing import device_ms
 from papm.matching import assign_batch, cuda, native
 
 DEVICE = torch.device("cuda", 0)
@@ -47,20 +48,6 @@ def clock_ms(function: Callable[[], Any], budget: float = 0.4, most: int = 15) -
         function()
         torch.cuda.synchronize()
         times.append(1e3 * (time.perf_counter() - start))
-    return statistics.median(times)
-
-
-def event_ms(function: Callable[[], Any], budget: float = 0.2, most: int = 20) -> float:
-    """Median time on the device."""
-    function()
-    times: list[float] = []
-    while len(times) < 3 or (sum(times) < budget * 1e3 and len(times) < most):
-        start, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
-        start.record()
-        function()
-        end.record()
-        torch.cuda.synchronize()
-        times.append(start.elapsed_time(end))
     return statistics.median(times)
 
 
@@ -113,7 +100,7 @@ def kernel_row(row: Row, costs: Tensor, best: Tensor, **options: Any) -> None:
     row["excess"] = bench.excess(costs, columns, best)
     row["repeatable"] = bool(torch.equal(columns, again))
     row["most_steps"] = steps.max(0).values.tolist()  # rounds of bids, rounds of growth, rows scanned
-    row["ms"] = event_ms(lambda: cuda.solve(costs, counts, **options))
+    row["ms"] = device_ms(lambda: cuda.solve(costs, counts, **options))
 
 
 def kernel() -> list[Row]:
@@ -164,7 +151,7 @@ def extra() -> list[Row]:
             for c in (want.cpu(), host_columns)
         ]
         row["excess"] = float((totals[0].sum(1) - totals[1].sum(1)).abs().max())
-        row["ms"] = event_ms(lambda: assign_batch(costs, counts))
+        row["ms"] = device_ms(lambda: assign_batch(costs, counts))
 
     def graph(row: Row) -> None:
         want = assign_batch(costs, counts).columns
@@ -175,13 +162,13 @@ def extra() -> list[Row]:
         recorded.replay()
         torch.cuda.synchronize()
         row["equal"] = bool(torch.equal(got, want))
-        row["ms"] = event_ms(recorded.replay)
+        row["ms"] = device_ms(recorded.replay)
 
     def turned(row: Row) -> None:
         many = bench.scene("l2", 4, 300, crop=64, device="cuda")  # 300 points, 256 proposals
         made = assign_batch(many).columns
         row["excess"] = bench.excess(many, made, bench.optimum(many))
-        row["ms"] = event_ms(lambda: assign_batch(many))
+        row["ms"] = device_ms(lambda: assign_batch(many))
 
     def largest(row: Row) -> None:
         large = bench.scene("ggd", 8, 1000, crop=360, device="cuda")
@@ -190,7 +177,7 @@ def extra() -> list[Row]:
         total = [large.double().gather(2, c[..., None]).squeeze(2).sum(1) for c in (made, exact)]
         row["proposals"] = large.shape[2]
         row["excess"] = float((total[0] - total[1]).abs().max()) / 1000
-        row["ms"] = event_ms(lambda: assign_batch(large, solver="cuda"))
+        row["ms"] = device_ms(lambda: assign_batch(large, solver="cuda"))
         row["native_ms"] = clock_ms(lambda: assign_batch(large, solver="native"), most=3)
 
     for name, work in (

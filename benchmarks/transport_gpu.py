@@ -14,7 +14,6 @@ import argparse
 import functools
 import json
 import math
-import statistics
 import subprocess
 import sys
 import traceback
@@ -25,6 +24,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from papm.bench.timing import device_ms
 from papm.losses.transport import TransportLoss
 from papm.structures import PointBatch
 from papm.transport import create_cost, cuda, graphs, grid_sinkhorn, reference, triton_kernels
@@ -53,18 +53,8 @@ def scene(images: int, n: int, crop: int, clumped: bool, seed: int) -> tuple[Poi
 
 
 def milliseconds(function: Callable[[], Any], repeats: int = 30) -> float:
-    """Median time between CUDA events around one call, after a warm-up."""
-    for _ in range(5):
-        function()
-    times = []
-    for _ in range(repeats):
-        start, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
-        start.record()
-        function()
-        end.record()
-        torch.cuda.synchronize()
-        times.append(start.elapsed_time(end))
-    return statistics.median(times)
+    """Median time on the device of one call, after a warm-up."""
+    return device_ms(function, warm=5, least=repeats, most=repeats)
 
 
 def variants(group: str, quick: bool) -> dict[str, Callable[..., tuple[Tensor, ...]]]:

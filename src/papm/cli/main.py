@@ -43,10 +43,11 @@ def options(
 @functools.cache
 def build() -> typer.Typer:
     """The application with every command."""
-    from papm.cli import bench, data, demo, doctor, evaluate, export, predict, report, study
+    from papm.cli import bench, data, data_writing, demo, doctor, evaluate, export, predict, report, study
 
     for module in (demo, train, evaluate, predict, export, report, doctor):
         module.add(app)
+    assert data_writing  # has added its commands to those of data
     app.add_typer(data.app, name="data")
     app.add_typer(study.app, name="study")
     app.add_typer(bench.app, name="bench")

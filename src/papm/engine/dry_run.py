@@ -6,7 +6,6 @@ import dataclasses
 import sys
 import tempfile
 import time
-import warnings
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +20,7 @@ from papm.engine.build import build_loss, build_network, with_classes
 from papm.engine.data import CountingData
 from papm.engine.evaluate import evaluate
 from papm.engine.module import CountingModule
-from papm.engine.train import average_weights, make_trainer, place_on, precision_of
+from papm.engine.train import average_weights, make_trainer, place_on, precision_of, without_known_warnings
 from papm.predict.predictor import pick_device
 
 
@@ -65,10 +64,7 @@ def dry_run(config: TrainConfig, steps: int | None = None, warmup: int | None = 
         torch.cuda.reset_peak_memory_stats()
     with tempfile.TemporaryDirectory() as folder:
         callbacks = [c for c in (average_weights(config, device), clock) if c is not None]
-        with warnings.catch_warnings():  # as in engine.train: true of every run here
-            warnings.filterwarnings("ignore", message=".*does not have many workers.*")
-            warnings.filterwarnings("ignore", message=".*LeafSpec.*")
-            warnings.filterwarnings("ignore", message=".*lr_scheduler.step.*")
+        with without_known_warnings():
             make_trainer(short, Path(folder), device, callbacks, watch=False).fit(module, datamodule=counting)
     step = (clock.stop - clock.start) / steps
     watched = splits.monitor

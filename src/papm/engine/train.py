@@ -8,7 +8,8 @@ import logging
 import os
 import time
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -110,28 +111,27 @@ def train(
         run_folder.check(folder, config, resume)
         say_what_is_left_out(splits.train)
     before = {p.name for p in folder.iterdir()} if folder.is_dir() else set[str]()
+    chosen = splits
+
+    def attempt(config: TrainConfig, started: FirstStep) -> RunResult:
+        return _train(config, folder, chosen, not resume, watcher, on_image, on_download, started)
+
     try:
-        return _train_with_memory(config, folder, splits, not resume, watcher, on_image, on_download)
+        return _with_memory(config, folder, attempt, fresh=not resume)
     except PapmError:
         if not resume and is_first_process() and not (folder / "last.ckpt").exists():
             run_folder.discard(folder, before)
         raise
 
 
-def _train_with_memory(
-    config: TrainConfig,
-    folder: Path,
-    splits: Splits,
-    fresh: bool,
-    watcher: Watcher | None,
-    on_image: Callable[[], None] | None,
-    on_download: Progress | None,
+def _with_memory(
+    config: TrainConfig, folder: Path, attempt: Callable[[TrainConfig, FirstStep], RunResult], fresh: bool
 ) -> RunResult:
-    """`_train` with the largest batch, the configured one or a half, a quarter, … of it, that memory holds."""
+    """A run with the largest batch, the configured one or a half, a quarter, … of it, that memory holds."""
     while True:
         started = FirstStep()
         try:
-            return _train(config, folder, splits, fresh, watcher, on_image, on_download, started)
+            return attempt(config, started)
         except torch.OutOfMemoryError:
             # Other batches make another run. One that has taken steps is never thrown away for it.
             if started.done or not fresh:
@@ -183,11 +183,7 @@ def _train(
     callbacks = [c for c in (average, logbook, stop, first_step, keeper) if c is not None]
     trainer = make_trainer(config, folder, device, callbacks, watch=splits.monitor is not None)
     last = folder / "last.ckpt"
-    with warnings.catch_warnings():
-        # Said at every run, true of every run here: loaders are not processes, steps are one long epoch.
-        warnings.filterwarnings("ignore", message=".*does not have many workers.*")
-        warnings.filterwarnings("ignore", message=".*LeafSpec.*")
-        warnings.filterwarnings("ignore", message=".*lr_scheduler.step.*")
+    with without_known_warnings():
         known = last if last.exists() and not fresh else None
         trainer.fit(module, datamodule=counting, ckpt_path=known, weights_only=True)
     if stop.interrupted and trainer.global_step < config.steps:
@@ -199,6 +195,15 @@ def _train(
     seconds = max(logbook.elapsed(), time.monotonic() - started)
     result = finish(config, folder, splits, logbook, device, seconds, network.weights_sha256)
     return RunResult(folder, trainer.global_step, False, result, splits.test or splits.monitor)
+
+
+@contextmanager
+def without_known_warnings() -> Iterator[None]:
+    """Without what is said at every run and true of every run here: loaders are not processes, steps are one long epoch."""
+    with warnings.catch_warnings():
+        for said in ("does not have many workers", "LeafSpec", "lr_scheduler.step"):
+            warnings.filterwarnings("ignore", message=f".*{said}.*")
+        yield
 
 
 def place_on(device: torch.device, module: CountingModule, counting: CountingData, config: TrainConfig) -> None:

@@ -79,7 +79,7 @@ class Recorder:
         if not self.usable:
             return loss.compute(density, points, context)
         inputs = flatten(density, points, context)
-        key = (settings(loss), tuple((name, *_padded(t, name), t.dtype) for name, t in inputs.items()))
+        key = (settings(loss), tuple((name, *_padded(t, name), t.dtype, t.device) for name, t in inputs.items()))
         if key not in self.records:
             self.seen[key] += 1
             if self.seen[key] <= AFTER or len(self.records) >= KEPT:

@@ -1,0 +1,157 @@
+"""`papm data convert`, `split`, `displace`: write a dataset anew."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from papm.cli.data import Data, Json, Options, app, n_of
+from papm.errors import ConfigError, unknown
+
+Inside = Annotated[bool, typer.Option("--inside-only", help="Leave out points that lie outside their image.")]
+Link = Annotated[bool, typer.Option("--link", help="Link the images instead of copying them.")]
+Out = Annotated[Path, typer.Option(help="The folder to write; new or empty.")]
+Seed = Annotated[int, typer.Option(help="Random seed.", min=0)]
+
+
+@app.command("convert", short_help="Write a dataset as a folder, or for an annotation tool.")
+def convert(
+    data: Data,
+    out: Out,
+    options: Options = None,
+    to: Annotated[
+        str, typer.Option(help="The format to write: folder (text), or one that papm data list names.")
+    ] = "folder",
+    box: Annotated[
+        float, typer.Option(help="Side in px of the box around a point, where a format has only boxes.")
+    ] = 16.0,
+    link: Link = False,
+    inside_only: Inside = False,
+    json: Json = False,
+) -> None:
+    """Write any dataset as a folder of images with their points: as text beside each, or as an annotation tool reads them.
+
+    Examples:
+
+    papm data convert shanghaitech-a:data/ShanghaiTech --out heads
+
+    papm data convert photos/ --out for-cvat --to cvat
+    """
+    from papm.cli import dataset_io as io
+    from papm.data.writers.folder import file_format
+
+    file_format(to)  # a wrong name is told before anything is read
+    if not 0 < box < float("inf"):
+        raise ConfigError(f"--box is a number of pixels above 0, not {box:g}")
+    io.check_out(out)
+    found = io.writable(io.open_dataset(data, options))
+    _written(io.write(found, out, link=link, inside_only=inside_only, to=to, box=box), out, json)
+
+
+@app.command("split", short_help="Divide a dataset into train, val and test.")
+def split(
+    data: Data,
+    out: Out,
+    options: Options = None,
+    val: Annotated[float, typer.Option(help="Share of the images for validation.")] = 0.1,
+    test: Annotated[float, typer.Option(help="Share of the images for testing.")] = 0.2,
+    seed: Seed = 0,
+    link: Link = False,
+    inside_only: Inside = False,
+    json: Json = False,
+) -> None:
+    """Divide a dataset at random into the sub-folders train, val and test.
+
+    Example: papm data split photos/ --out divided --val 0.1 --test 0.2
+    """
+    from papm.cli import dataset_io as io
+    from papm.cli import ui
+    from papm.data.splits import hold_out
+
+    if not (val >= 0 and test >= 0 and val + test < 1):
+        raise ConfigError(f"--val {val:g} and --test {test:g} are shares ≥ 0 that leave something to train on")
+    io.check_out(out)
+    found = io.writable(io.open_dataset(data, options))
+    parts = {"train": io.pool(found)}
+    if len(found) > 1:
+        ui.note(f"The splits {', '.join(found)} are put together and divided anew.")
+    if test:
+        parts["train"], parts["test"] = hold_out(parts["train"], test, seed)
+    if val:
+        parts["train"], parts["val"] = hold_out(parts["train"], val / (1 - test), seed)
+    parts = {s: parts[s] for s in io.WRITABLE if s in parts}
+    _written(io.write(parts, out, link=link, inside_only=inside_only), out, json)
+
+
+@app.command("displace", short_help="Write a dataset with its dots moved, missed, doubled.")
+def displace(
+    data: Data,
+    out: Out,
+    options: Options = None,
+    noise: Annotated[
+        float | None,
+        typer.Option(help="How far points move: pixels (8); with --kind extent a share of each object's size (0.35)."),
+    ] = None,
+    kind: Annotated[str, typer.Option(help="ring (exactly so far), disc, gaussian (σ per axis) or extent.")] = "ring",
+    edge: Annotated[str, typer.Option(help="A point that leaves its image: redraw, clip or drop.")] = "redraw",
+    missed: Annotated[float, typer.Option(help="Chance that an object is left out.")] = 0.0,
+    doubled: Annotated[float, typer.Option(help="Chance that an object is marked twice.")] = 0.0,
+    seed: Seed = 0,
+    split: Annotated[str | None, typer.Option(help="Displace this split only; the others stay as they are.")] = None,
+    link: Link = False,
+    json: Json = False,
+) -> None:
+    """Write a dataset as a less careful person would have annotated it: points moved, missed, doubled.
+
+    Example: papm data displace photos/ --out noisy --noise 8 --split train
+    """
+    from papm.cli import dataset_io as io
+    from papm.data.annotator import Annotator, annotate_dataset
+
+    kinds: dict[str, Any] = {"ring": "ring", "disc": "disc", "gaussian": "gaussian", "extent": "extent"}
+    edges: dict[str, Any] = {"redraw": "redraw", "clip": "clip", "drop": "drop"}
+    for what, given, known in (("kind", kind, kinds), ("edge rule", edge, edges)):
+        if given not in known:
+            raise unknown(what, given, known)
+    if noise is None:
+        noise = 0.35 if kind == "extent" else 8.0
+    if not 0 <= noise < float("inf"):
+        raise ConfigError(f"--noise is a finite number ≥ 0, not {noise:g}")
+    annotator = Annotator(kinds[kind], noise, missed=missed, doubled=doubled, edge=edges[edge])
+    io.check_out(out)
+    found = io.writable(io.open_dataset(data, options))
+    if split is not None and split not in found:
+        raise unknown("split", split, found)
+    moved = {s: annotate_dataset(d, annotator, seed) if split in (None, s) else d for s, d in found.items()}
+    made = {
+        "data": data,
+        "displaced": [s for s in found if split in (None, s)],
+        "noise": noise,
+        "kind": kind,
+        "edge": edge,
+        "missed": missed,
+        "doubled": doubled,
+        "seed": seed,
+    }
+    done = io.write(moved, out, link=link, made=made)
+    for s, n in done.items():
+        n["points_before"] = sum(x.count for x in found[s])
+    _written(done, out, json, made)
+
+
+def _written(
+    done: Mapping[str, Mapping[str, int]], out: Path, json: bool, made: Mapping[str, Any] | None = None
+) -> None:
+    from papm.cli import ui
+
+    if json:
+        ui.print_json({"out": str(out), **(made or {}), "splits": done})
+        return
+    for split, n in done.items():
+        was = f" (before: {n['points_before']})" if "points_before" in n else ""
+        typer.echo(f"{split}: {n_of(n['images'], 'image')}, {n_of(n['points'], 'point')}{was}")
+    typer.echo(f"Written to {out}. Next: papm data check {shlex.quote(str(out))}")
