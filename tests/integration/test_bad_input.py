@@ -279,3 +279,9 @@ def test_an_annotation_file_is_no_dataset(tmp_path: Path, run: Run) -> None:
     (tmp_path / "annotations.xml").write_text("<annotations></annotations>")
     code, _, err = run("data", "check", tmp_path / "annotations.xml")
     one_sentence(code, err, "annotations.xml", "give the folder")
+
+
+def test_advice_does_not_come_before_a_refusal(tmp_path: Path, run: Run) -> None:
+    """The large default network has advice on a CPU; a wrong path has one sentence."""
+    code, _, err = run("train", tmp_path / "nowhere", "device=cpu", "--out", tmp_path / "run")
+    one_sentence(code, err, "nowhere")

@@ -122,12 +122,10 @@ def train(
             found = estimate(resolved)
         ui.print_json(found) if json else ui.say(in_words(found, resolved))
         return
-    if not resume:
-        for advice in before_training(resolved):
-            ui.note(advice)
+    advice = [] if resume else before_training(resolved)
     with ui.bar() as progress:
         reading = progress.add_task("reading images", total=None, note="")
-        watcher = ui.TrainingBar(progress, f"{resolved.method} · {resolved.backbone}", resolved.steps, reading)
+        watcher = ui.TrainingBar(progress, f"{resolved.method} · {resolved.backbone}", resolved.steps, reading, advice)
 
         def on_image() -> None:
             progress.advance(reading)

@@ -107,12 +107,16 @@ def items(what: str, total: int) -> Iterator[_Items]:
 class TrainingBar:
     """A `Watcher` that draws: one bar a run, the loss and the last evaluation beside it."""
 
-    def __init__(self, progress: Progress, title: str, total: int, before: TaskID | None = None) -> None:
-        self.progress, self.title, self.before = progress, title, before
+    def __init__(
+        self, progress: Progress, title: str, total: int, before: TaskID | None = None, advice: Sequence[str] = ()
+    ) -> None:
+        self.progress, self.title, self.before, self.advice = progress, title, before, advice
         self.task = progress.add_task(title, total=total, note="")
         self.loss, self.mae, self.said = "", "", time.monotonic()
 
     def on_start(self, sizes: dict[str, int]) -> None:
+        for line in self.advice:  # not before: a wrong request is answered by one sentence
+            note(line)
         if self.before is not None:
             uses = {"train": "to train on", "val": "to choose the weights by", "test": "to test on"}
             note("Images: " + ", ".join(f"{n} {uses[k]}" for k, n in sizes.items()) + ".")
