@@ -192,7 +192,9 @@ def test_known_datasets_warn_about_outside_points(tmp_path: Path) -> None:
     assert found(findings, "error") == []
     messages = [f.message for f in findings if f.severity == "warning"]
     assert sum("outside" in m for m in messages) == 4
-    assert sum("are published" in m for m in messages) == 2 and len(messages) == 6
+    assert sum("are published" in m for m in messages) == 4 and len(messages) == 8  # of each split, of the whole
+    notes = [f.message for f in findings if f.severity == "info"]
+    assert notes == [f"2 points of the split '{s}' outside their image, in 2 images" for s in ("train", "test")]
     (base / "ground-truth/GT_IMG_1.mat").write_bytes(b"damaged")
     (base / "images/IMG_2.jpg").unlink()
     findings = check("shanghaitech-b", tmp_path)

@@ -49,7 +49,7 @@ def test_layouts(tmp_path: Path, name: str, kit: str, suffix: str, lower: bool) 
 def test_both_kits_side_by_side(tmp_path: Path) -> None:
     make(tmp_path / "both" / "CARPK_devkit" / "data", ".png")
     make(tmp_path / "both" / "PUCPR+_devkit" / "data", ".jpg")
-    with pytest.raises(DataError, match="name it"):
+    with pytest.raises(DataError, match="holds several datasets; name the one you mean, such as carpk:"):
         papm.data.parse_spec(str(tmp_path / "both"))
     for name, suffix in (("carpk", ".png"), ("pucpr", ".jpg")):
         path = papm.data.open(name, tmp_path / "both")["train"][0].path

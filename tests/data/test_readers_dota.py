@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from PIL import Image
 
 import papm.data
+from papm.data.base import nearest, readers, unexpected
 from papm.data.check import check, has_errors
 from papm.data.readers.dota import CLASSES, RELEASES, SIX, areas, read_objects
 from papm.errors import ConfigError, DataError
@@ -39,7 +40,9 @@ TEXTS = {"P0001": HEADER + SHIP + PLANE, "P0002": SHIP * 10 + BRIDGE * 10, "P000
         ("{}/images", "{}/labelTxt"),
         ("{}/images/part1/images", "{}/labelTxt-v1.0/labelTxt"),
         ("{}/images", "{}/labelTxt-v1.5/DOTA-v1.5_{}"),
+        ("{}/images/part4", "{}/labelTxt-v2.0/DOTA-v2.0_{}"),
         ("images/{}", "labelTxt/{}"),
+        ("images/{}", "labels/{}_original"),
     ],
 )
 def test_layouts(tmp_path: Path, images: str, labels: str) -> None:
@@ -51,6 +54,21 @@ def test_layouts(tmp_path: Path, images: str, labels: str) -> None:
         assert {k: [s.count for s in d] for k, d in data.items()} == {s: [2, 20, 0, 10] for s in ("train", "val")}
         assert papm.data.parse_spec(str(place)) == ("dota", place)
     assert not has_errors(check("dota", root))
+
+
+def test_folders_of_upright_boxes_and_of_facts_are_passed_over(tmp_path: Path) -> None:
+    for name, text in (("labelTxt", SHIP), ("Train_Task2_gt/trainset_reclabelTxt", PLANE), ("a_meta/meta", HEADER)):
+        put(tmp_path / "train" / "images", tmp_path / "train" / "labelTxt-v2.0" / name, {"P0001": text})
+    assert [s.points.tolist() for s in papm.data.open("dota", tmp_path)["train"]] == [[[6, 4]]]
+
+
+def test_the_number_of_images_is_that_of_the_nearest_release(tmp_path: Path) -> None:
+    put(tmp_path / "train" / "images", tmp_path / "train" / "labelTxt", TEXTS)
+    said = [f.message for f in check("dota", tmp_path) if "published" in f.message]
+    assert said[0] == "the split 'train' has 4 images, 1,411 are published"
+    expected = readers()["dota"].expected
+    many = {"train": [(k, 1) for k in range(1830)], "val": [(k, 1) for k in range(593)]}
+    assert unexpected(nearest(expected, many), many) == []
 
 
 def test_one_split_alone_and_the_test_images(tmp_path: Path) -> None:

@@ -30,7 +30,7 @@ def test_every_published_dataset_is_registered_and_says_what_it_expects() -> Non
         r = readers()[name]
         assert r.summary and r.layout and not r.outside_is_error
         assert r.origin in (0.0, 0.5, -0.5)
-        assert r.expected or name == "dota"  # whose numbers depend on the release
+        assert r.expected
 
 
 @pytest.mark.parametrize("name", NAMES)

@@ -96,6 +96,55 @@ def test_qnrf_layouts(tmp_path: Path, names: tuple[str, str]) -> None:
     assert data["train"][0].name == "img_0001"
 
 
+def test_qnrf_as_the_bayesian_loss_prepares_it(tmp_path: Path) -> None:
+    rng = np.random.default_rng(0)
+    for split, n in (("train", 4), ("val", 2), ("test", 3)):
+        (tmp_path / "UCF-Train-Val-Test" / split).mkdir(parents=True)
+        for k in range(1, n + 1):
+            stem = tmp_path / "UCF-Train-Val-Test" / split / f"img_{k:04d}"
+            Image.new("RGB", (40, 30), (k, n, 0)).save(stem.with_suffix(".jpg"))
+            columns = 3 if split == "train" else 2  # the third is a distance to neighbours
+            np.save(stem.with_suffix(".npy"), rng.uniform(1, 30, (k, columns)).astype(np.float32))
+    data = papm.data.open("ucf-qnrf", tmp_path)
+    assert {k: [s.count for s in d] for k, d in data.items()} == {
+        "train": [1, 2, 3, 4],
+        "val": [1, 2],
+        "test": [1, 2, 3],
+    }
+    first = np.load(tmp_path / "UCF-Train-Val-Test" / "train" / "img_0001.npy")
+    assert np.allclose(data["train"][0].points, first[:, :2] + ORIGIN)
+    assert papm.data.parse_spec(str(tmp_path)) == ("ucf-qnrf", tmp_path)
+    said = [f.message for f in check("ucf-qnrf", tmp_path) if "published" in f.message]
+    assert said[1] == "the split 'val' has 2 images, 120 are published"
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        b"",
+        b"\x93NUMPY",
+        b"no numbers",
+        np.lib.format.magic(1, 0) + b"\x05\x00{'a':",
+        np.lib.format.magic(1, 0)
+        + b"v\x00"
+        + b"{'descr': '<f8', 'fortran_order': False, 'shape': (1000000000000, 2), }".ljust(118),
+        np.lib.format.magic(1, 0)
+        + b"v\x00"
+        + b"{'descr': '|O', 'fortran_order': False, 'shape': (1, 2), }".ljust(118)
+        + bytes(16),
+        np.lib.format.magic(1, 0)
+        + b"v\x00"
+        + b"{'descr': '<f8', 'fortran_order': False, 'shape': (2,), }".ljust(118)
+        + bytes(16),
+    ],
+)
+def test_wrong_npy(tmp_path: Path, content: bytes) -> None:
+    (tmp_path / "img_0001.npy").write_bytes(content)
+    with pytest.raises(DataError, match=r"img_0001\.npy: ") as e:
+        read_points(tmp_path / "img_0001.npy")
+    assert "\n" not in str(e.value)
+
+
 def test_qnrf_validation_by_list_and_by_share(tmp_path: Path) -> None:
     root = make_qnrf(tmp_path / "q")
     path = tmp_path / "val.txt"

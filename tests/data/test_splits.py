@@ -107,3 +107,13 @@ def test_nothing_to_learn_from() -> None:
         choose({}, "val", 0.1, 0)
     with pytest.raises(DataError, match="none of the 4 training images has a point"):
         choose({"train": dataset("train", 4, points=0), "test": dataset("test", 2)}, "last", 0.1, 0)
+
+
+def test_images_that_nothing_uses_are_named(caplog: pytest.LogCaptureFixture) -> None:
+    parts = {name: dataset(name, 5) for name in ("train", "val", "test")}
+    choose(parts, "val", 0.1, 0)
+    assert not caplog.records
+    choose(parts, "last", 0.1, 0)
+    assert caplog.messages == ["the 5 images of 'val' are not used: select=val would choose by them"]
+    choose({**parts, "trainval": dataset("trainval", 10)}, "last", 0.1, 0)
+    assert caplog.messages[-1].endswith("choose by them; data.trainval=true trains on them too")

@@ -283,7 +283,8 @@ def test_nothing_to_read(papm: Papm, tmp_path: Path, command: str) -> None:
 def test_findings_are_limited(papm: Papm, photos: Path) -> None:
     (photos / "b_0.txt").write_text("".join(f"x{k} 1\n" for k in range(80)))
     short, long = papm("check", photos).out.splitlines(), papm("check", photos, "--all").out.splitlines()
-    assert short[:50] == long[:50] and short[50].startswith("… and 31 more") and len(short) == 52  # 80 errors, 1 note
+    assert short[:50] == long[:50] and short[50].startswith("… and 30 more") and len(short) == 53
+    assert short[51] == long[80]  # 80 errors do not hide the note
     assert len(long) == 82 and long[-1] == short[-1] and "80 errors" in long[-1]
     assert [line.partition(":")[0] for line in long[:-1]] == ["error"] * 80 + ["note"]
     assert len(papm("check", photos, "--json").json["findings"]) == 81

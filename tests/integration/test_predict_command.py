@@ -129,3 +129,37 @@ def test_a_dry_run_speaks_in_sentences(run_papm: Run, recwarn: pytest.WarningsRe
     assert " GB" in said and not [w for w in recwarn if "LeafSpec" in str(w.message)]
     code, said, _ = run_papm(*words, "--json")
     assert code == 0 and {"step_ms", "wall_minutes", "peak_memory_gb"} <= set(json.loads(said))
+
+
+def test_only_a_region_is_counted(folders: Path, run_papm: Run) -> None:
+    model, image = save(folders / "m.ckpt", "tiny"), folders / "a" / "x.png"
+    pixels = torch.zeros(70, 90, dtype=torch.uint8)
+    pixels[:, :40] = 255
+    (folders / "masks").mkdir()
+    Image.fromarray(pixels.numpy()).save(folders / "masks" / "x.png")
+    polygons = folders / "roi.json"
+    polygons.write_text(json.dumps({"x.png": [[[0, 0], [40, 0], [40, 70], [0, 70]]]}))
+
+    def count(*more: str | Path) -> float:
+        code, said, _ = run_papm("predict", model, image, "--out", folders / "out", "--json", *more)
+        assert code == 0
+        return float(json.loads(said)[0]["count"])
+
+    part = count("--roi", folders / "masks" / "x.png")
+    assert 0 < part < count()
+    assert count("--roi", folders / "masks") == count("--roi", polygons) == part
+    picture = read_image(folders / "out" / "overlays" / "x.png").float()
+    assert picture[..., 60:].mean() < 0.6 * picture[..., 10:40].mean()  # darker where nothing is counted
+
+
+def test_regions_that_cannot_be_used(folders: Path, run_papm: Run) -> None:
+    model, image = save(folders / "m.ckpt", "tiny"), folders / "a" / "x.png"
+    code, _, said = run_papm("predict", model, image, "--out", folders / "out", "--roi", folders / "none.png")
+    assert code == 2 and "none.png: no such mask, folder of masks or table of polygons" in said
+    Image.new("L", (5, 5)).save(folders / "small.png")
+    code, _, said = run_papm("predict", model, image, "--out", folders / "out", "--roi", folders / "small.png")
+    assert code == 2 and "a region of interest of 5×5 pixels, the image x.png is 90×70" in said
+    (folders / "empty").mkdir()
+    code, _, said = run_papm("predict", model, image, "--out", folders / "out", "--roi", folders / "empty")
+    assert code == 2 and "there are no masks (NAME.png) in this folder" in said
+    assert not (folders / "out").exists()

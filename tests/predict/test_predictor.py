@@ -13,6 +13,7 @@ from torch import Tensor, nn
 import papm
 from papm import checkpoint, imagenet, models
 from papm.checkpoint import ModelSpec
+from papm.data.resize import Resize
 from papm.errors import CheckpointError, ConfigError, DataError
 from papm.predict.predictor import Counter, counts, infer, pick_device
 from papm.structures import DensityOutput, PointProposals, Sample
@@ -174,6 +175,33 @@ def test_counting_inside_a_region() -> None:
     logits = torch.tensor([[[0.0, 9.0], [0.0, 9.0], [0.0, 9.0]]])
     proposals = PointProposals(points, logits, points[0])
     assert float(counts(proposals)) == 3 and float(counts(proposals, roi=left)) == 2
+
+
+@pytest.mark.parametrize("resize", [None, {"max_side": 35}])
+def test_predicting_inside_a_region(resize: dict[str, int] | None) -> None:
+    """Count, map and points are of the region alone; parts that do not overlap by a cell add up to the whole."""
+    made = counter(stride=2)
+    if resize:
+        made.resize = Resize(**resize)
+    image = picture(48, 72)
+    left = torch.zeros(48, 72, dtype=torch.bool)
+    left[:, :36] = True
+    whole, one, other = (made.predict(image, roi=roi) for roi in (None, left, ~left))
+    assert one.count > 0 < other.count
+    assert one.count + other.count == pytest.approx(whole.count, rel=1e-4 if resize is None else 0.1)
+    assert one.density is not None and float(one.density.sum()) == pytest.approx(one.count, rel=1e-4)
+    assert one.points is not None and bool((one.points[:, 0] < 37).all())
+    assert made.predict(image, roi=torch.ones(48, 72, dtype=torch.bool)).count == pytest.approx(whole.count)
+    with pytest.raises(DataError, match=r"a region of interest is bool \[48, 72\] for this image, not \[72, 48\]"):
+        made.predict(image, roi=left.T)
+
+
+def test_points_of_a_point_network_inside_a_region() -> None:
+    roi = torch.zeros(45, 70, dtype=torch.bool)
+    roi[:, :10] = True
+    found = Counter(Dots(), ModelSpec("dots"), "cpu").predict(picture(), roi=roi)  # type: ignore[arg-type]
+    assert found.points is not None
+    assert found.count == 1 and found.points.tolist() == [[3.0, 4.0]]
 
 
 def test_points_count_inside_their_region() -> None:

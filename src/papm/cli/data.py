@@ -240,11 +240,13 @@ def check(
         known = {"data": data, "format": name, **({"file_format": files} if files else {})}
         ui.print_json(known | {"images": images, "ok": not failed, "found": n, "findings": listed})
     else:
-        shown = findings if everything else findings[:SHOWN]
-        for f in shown:
-            typer.echo(str(f))
-        if rest := len(findings) - len(shown):
-            typer.echo(f"… and {rest} more; --all lists them")
+        notes = [f for f in findings if f.severity == "info"]  # totals among them: after many warnings they count most
+        for part in ([f for f in findings if f.severity != "info"], notes):
+            shown = part if everything else part[:SHOWN]
+            for f in shown:
+                typer.echo(str(f))
+            if rest := len(part) - len(shown):
+                typer.echo(f"… and {rest} more; --all lists them")
         numbers = ", ".join(
             n_of(n[k], word) for k, word in (("error", "error"), ("warning", "warning"), ("info", "note"))
         )

@@ -182,11 +182,10 @@ def _plain(sample: Sample, lost: set[str]) -> Sample:
     words = {
         "boxes": "boxes",
         "extents": "object sizes",
-        "roi_source": "regions of interest",
         "perspective": "perspective",
     }
     lost.update(words[k] for k in words if getattr(sample, k) is not None)
-    return replace(sample, boxes=None, extents=None, roi_source=None, perspective=None)
+    return replace(sample, boxes=None, extents=None, perspective=None)
 
 
 def pool(datasets: Mapping[str, Dataset]) -> Dataset:

@@ -11,6 +11,8 @@ import typer
 from papm.errors import DataError
 
 if TYPE_CHECKING:
+    from torch import Tensor
+
     from papm.structures import Prediction
 
 
@@ -28,6 +30,13 @@ def predict(
     device: Annotated[str, typer.Option(help="auto, cpu or cuda.")] = "auto",
     overlays: Annotated[bool, typer.Option(help="Draw the density and points over each image.")] = True,
     points: Annotated[bool, typer.Option(help="Also find where the objects are.")] = True,
+    roi: Annotated[
+        Path | None,
+        typer.Option(
+            help="Count only here: a mask (black does not count), a folder of masks NAME.png, or polygons in a .json.",
+            show_default=False,
+        ),
+    ] = None,
     tile: Annotated[
         str, typer.Option(help="Cut large images into tiles: auto, none, or the side of a tile in pixels.")
     ] = "auto",
@@ -35,9 +44,14 @@ def predict(
 ) -> None:
     """Count in images: counts.csv, points.csv, results.json and a picture for each.
 
-    Example: papm predict runs/first photo.jpg more-photos/ --out results
+    Examples:
+
+    papm predict runs/first photo.jpg more-photos/ --out results
+
+    papm predict runs/first camera-3/ --roi road.png
     """
     from papm.cli import ui
+    from papm.data.readers.regions import open_regions
     from papm.images import find_images, read_image
     from papm.predict.overlay import overlay, save_png
     from papm.predict.predictor import Counter
@@ -55,6 +69,7 @@ def predict(
             files.append(path)
         else:
             raise DataError(f"{path}: no such image or folder")
+    regions = None if roi is None else open_regions(roi)
     counter = Counter.load(model, device, tile)
     predictions, faults = [], []
     files = list(dict.fromkeys(files))
@@ -67,14 +82,15 @@ def predict(
             for file, name, picture in zip(files, names, pictures):
                 try:
                     image = read_image(file)
+                    region = None if regions is None else regions(file)
                 except DataError as error:  # one bad file among many is named, the others are counted
                     faults.append(str(error))
                     advance()
                     continue
-                made = counter.predict(image, points=points, name=name, on_tile=advance.part)
+                made = counter.predict(image, points=points, name=name, roi=region, on_tile=advance.part)
                 predictions.append(made)
                 if overlays:
-                    drawn = overlay(image, made.density, made.stride, points=made.points)
+                    drawn = overlay(_dimmed(image, region), made.density, made.stride, points=made.points)
                     save_png(drawn, out / OVERLAYS / f"{picture}.png")
                 advance()
         if not predictions:
@@ -95,6 +111,11 @@ def predict(
         ui.note(f"papm: {fault}")
     if faults:
         raise typer.Exit(2)
+
+
+def _dimmed(image: Tensor, region: Tensor | None) -> Tensor:
+    """The image, darker where nothing is counted."""
+    return image if region is None else image.where(region, image // 3)
 
 
 def _earlier(out: Path, drawn: Collection[str]) -> str:

@@ -15,9 +15,10 @@ COUNTS, POINTS = "counting.txt", "localization.txt"
 
 
 def write_submission(counter: Counter, dataset: Dataset, folder: Path) -> dict[str, Any]:
-    """Count every image and write `id count` and `id n x y …` lines, in pixels of the original images."""
+    """Count every image and write `id count` and `id n x y …` lines, in pixels of the original images, as stored."""
     from papm.cli import ui
     from papm.data.nwpu_files import image_id, write_counts, write_predictions
+    from papm.data.upright import as_stored
 
     if folder.exists() and not folder.is_dir():
         raise ConfigError(f"{folder}: is a file; --submission is a folder")
@@ -29,6 +30,8 @@ def write_submission(counter: Counter, dataset: Dataset, folder: Path) -> dict[s
             found = counter.predict(sample.image)
             counts[number] = found.count
             points[number] = [] if found.points is None else found.points
+            if found.points is not None and sample.path is not None:
+                points[number] = as_stored(found.points, sample.path, sample.size)
             advance()
     write_counts(folder / COUNTS, counts)
     write_predictions(folder / POINTS, points)

@@ -136,7 +136,8 @@ class Reader:
     origin: float = 0.0
     layout: str = ""  # the folder tree it expects, for messages and docs
     outside_is_error: bool = False  # points outside the image: a fault (own data) or a known blemish (published data)
-    expected: Expected = field(default_factory=dict)  # split -> published (images, points or None); "*" is the whole
+    # split -> published (images, points or None), "*" is the whole; several where there are several releases
+    expected: Expected | tuple[Expected, ...] = field(default_factory=dict)
     blank_is_empty: bool = False  # an annotation file of zero bytes is how the format says "no objects"
     # Whether a check looks for annotations without image and images that do not belong: not where lists say which do
     # ("never"), nor, where options leave some out, with options ("plain").
@@ -177,10 +178,11 @@ def settle(points: Tensor, size: tuple[int, int]) -> Tensor:
 
 def build_sample(entry: Entry, own_data: bool = False) -> Sample:
     """Parse one entry; raises DataError naming the file. In `own_data` points on the far border are inside (`settle`)."""
+    from papm.data.upright import upright
     from papm.images import image_size
 
     size = image_size(entry.image)
-    a = entry.load()
+    a = entry.load() if own_data else upright(entry.load(), entry.image, size)
     points, annotations = a.points.to(torch.float32).reshape(-1, 2), a.annotations
     if own_data:
         points, annotations = settle(points, size), {who: settle(p, size) for who, p in annotations.items()}
@@ -244,9 +246,20 @@ def _open(r: Reader, root: str | Path | None, options: Mapping[str, Any]) -> dic
         if es
     }
     if not options:
-        for difference in unexpected(r.expected, {s: [(x.source, x.count) for x in d] for s, d in found.items()}):
+        counted = {s: [(x.source, x.count) for x in d] for s, d in found.items()}
+        for difference in unexpected(nearest(r.expected, counted), counted):
             logger.warning("%s: %s", folder, difference)
     return found
+
+
+def nearest(expected: Expected | tuple[Expected, ...], found: Mapping[str, Sequence[object]]) -> Expected:
+    """Of the numbers of several releases those that the images are nearest to.
+
+    >>> nearest(({"train": (1411, None)}, {"train": (1830, None)}), {"train": ["P0000.png"] * 1800})
+    {'train': (1830, None)}
+    """
+    releases = expected if isinstance(expected, tuple) else (expected,)
+    return min(releases, key=lambda e: sum(abs(n - len(found.get(s, ()))) for s, (n, _) in e.items() if s != "*"))
 
 
 def unexpected(expected: Expected, found: Mapping[str, Sequence[tuple[object, int]]]) -> list[str]:

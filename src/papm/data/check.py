@@ -17,16 +17,18 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from papm.data.base import Annotation, Dataset, Entries, Entry, Expected, Reader, reader, settle, unexpected
+from papm.data.base import Annotation, Dataset, Entries, Entry, Expected, Reader, nearest, reader, settle, unexpected
 from papm.data.readers.faults import AnnotationError
 from papm.data.readers.formats import looks_like_txt
 from papm.data.readers.yolo import looks_like_yolo
 from papm.data.resize import take
+from papm.data.upright import upright
 from papm.errors import DataError, PapmError
 from papm.images import find_images, image_size, read_image
 
 Severity = Literal["error", "warning", "info"]
 
+NOT_ANNOTATIONS = ("classes.txt", "roi.json")  # beside the annotations of folder data
 ENOUGH = 20  # points; fewer may be whole numbers by chance or because somebody typed them
 
 
@@ -104,8 +106,9 @@ def check(
         _whole_split(split, folder, seen, r, findings)
     if not options:
         counted = {s: [(x.entry.image, x.points or 0) for x in seen] for s, seen in by_split.items()}
-        findings += [Finding("warning", folder, None, d) for d in unexpected(r.expected, counted)]
-        findings += [Finding("info", folder, None, a) for a in _as_published(r.expected, counted)]
+        expected = nearest(r.expected, counted)
+        findings += [Finding("warning", folder, None, d) for d in unexpected(expected, counted)]
+        findings += [Finding("info", folder, None, a) for a in _as_published(expected, counted)]
     if r.strays == "always" or (r.strays == "plain" and not options):
         findings += _strays([e for es in splits.values() for e in es], own_data=r.outside_is_error)
     rank = {"error": 0, "warning": 1, "info": 2}
@@ -148,13 +151,17 @@ class _Seen:
     outside_region: int = 0  # points inside the image and outside its region of interest
     fractions: int = 0  # points within one pixel of the corner of an image that is larger than that
     whole: int = 0  # points whose coordinates are whole numbers
+    again: int = 0  # points that repeat another exactly
 
 
 def _error(file: Path | None, e: PapmError) -> Finding:
-    """A DataError as a finding, its file taken out of the sentence when it begins with it."""
+    """A DataError as a finding, its file and line taken out of the sentence when it begins with them."""
     text = str(e)
     head, _, tail = text.partition(": ")
     if tail and ("/" in head or "\\" in head or Path(head).exists()):
+        name, _, line = head.rpartition(":")
+        if name and line.isascii() and line.isdigit() and not Path(head).exists():
+            return Finding("error", Path(name), int(line), tail)
         return Finding("error", Path(head), None, tail)
     return Finding("error", file, None, text)
 
@@ -178,6 +185,8 @@ def _look(entry: Entry, r: Reader, decode: bool, findings: list[Finding]) -> _Se
         return _Seen(entry, None)
     if annotation.meta.get("hidden"):
         return _Seen(entry, None, hidden=True)
+    if size is not None and not r.outside_is_error:
+        annotation = upright(annotation, entry.image, size)
     points = annotation.points
     _remarks(entry, annotation, size, findings)
     if again := len(points) - len(torch.unique(points, dim=0)):
@@ -186,7 +195,7 @@ def _look(entry: Entry, r: Reader, decode: bool, findings: list[Finding]) -> _Se
         )
     blank = entry.annotation is not None and len(points) == 0 and _is_blank(entry.annotation)
     if size is None:
-        return _Seen(entry, len(points), blank_file=blank)
+        return _Seen(entry, len(points), blank_file=blank, again=again)
     if r.outside_is_error:
         written, points = points, settle(points, size)
         if moved := int((points != written).any(-1).sum()):
@@ -210,7 +219,7 @@ def _look(entry: Entry, r: Reader, decode: bool, findings: list[Finding]) -> _Se
     fractions = int(((points >= 0) & (points <= 1)).all(-1).sum()) if min(size) > 8 else 0
     region = _region(entry, points, size, findings)
     whole = int((points == points.round()).all(-1).sum())
-    return _Seen(entry, len(points), outside, swapped, blank, outside_region=region, fractions=fractions, whole=whole)
+    return _Seen(entry, len(points), outside, swapped, blank, False, region, fractions, whole, again)
 
 
 def _region(entry: Entry, points: Tensor, size: tuple[int, int], findings: list[Finding]) -> int:
@@ -292,6 +301,13 @@ def _whole_split(split: str, root: Path, seen: Sequence[_Seen], r: Reader, findi
         message = f"{_n(away, 'point')} of the split '{split}' outside the region of interest"
         findings.append(Finding("info", root, None, message))
     parsed = [s for s in seen if s.points is not None]
+    for numbers, what in (
+        ([s.outside for s in parsed if s.outside], "outside their image"),
+        ([s.again for s in parsed if s.again], "repeated exactly"),
+    ):
+        if len(numbers) > 1:  # the sum of what is said image by image
+            message = f"{sum(numbers):,} points of the split '{split}' {what}, in {len(numbers)} images"
+            findings.append(Finding("info", root, None, message))
     points = sum(s.points or 0 for s in parsed)
     if points == 0 and len(parsed) == len(seen):
         findings.append(Finding("error", root, None, f"the split '{split}' has no points at all"))
@@ -351,7 +367,7 @@ def _strays(entries: Sequence[Entry], own_data: bool) -> list[Finding]:
     images = {e.image for e in entries}
     for folder in sorted({(a.parent, a.suffix) for a in own}):
         for p in sorted(_listed(folder[0])):
-            if p in own or p in images or p.suffix != folder[1] or p.name.startswith(".") or p.name == "classes.txt":
+            if p in own or p in images or p.suffix != folder[1] or p.name.startswith(".") or p.name in NOT_ANNOTATIONS:
                 continue
             points = (looks_like_txt(p) or looks_like_yolo(p)) and not _is_blank(p)
             if p.suffix != ".txt" or not own_data or points:

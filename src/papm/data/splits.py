@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping
 from dataclasses import dataclass
 
@@ -9,6 +10,8 @@ import numpy as np
 
 from papm.data.base import Dataset
 from papm.errors import DataError
+
+log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
@@ -63,6 +66,9 @@ def choose(available: Mapping[str, Dataset], select: str, fraction: float, seed:
         return Splits(train, val, test)
     if test is None:
         test = parts.get("val")
+    elif "val" in parts:
+        how = "; data.trainval=true trains on them too" if "trainval" in parts else ""
+        log.warning("the %d images of 'val' are not used: select=val would choose by them%s", len(parts["val"]), how)
     if test is None and select == "test":
         raise DataError("select=test needs a test split, and the data has none; use select=val")
     return Splits(train, test, test)

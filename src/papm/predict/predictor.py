@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +11,7 @@ import torch
 from torch import Tensor
 
 from papm import checkpoint, localize
-from papm.data.resize import of_config
+from papm.data.resize import of_config, resized_region
 from papm.errors import ConfigError, DataError
 from papm.images import read_image, resize_image
 from papm.models import Network
@@ -52,6 +53,14 @@ def class_counts(output: DensityOutput | PointProposals, threshold: float = 0.5,
     return (_found(output, threshold, roi)[..., None] & (best[..., None] == kinds)).sum(1).float()
 
 
+def within(output: DensityOutput | PointProposals, roi: Tensor) -> DensityOutput | PointProposals:
+    """What one image's output has inside a region, bool [H, W]."""
+    if isinstance(output, DensityOutput):
+        return DensityOutput(_inside(output, roi), output.stride)
+    kept = _in_region(output, roi)[0]
+    return PointProposals(output.points[:, kept], output.logits[:, kept], output.reference[kept])
+
+
 def _inside(output: DensityOutput, roi: Tensor | None) -> Tensor:
     """The map, zero in cells that do not touch the region."""
     density = output.density
@@ -63,10 +72,13 @@ def _inside(output: DensityOutput, roi: Tensor | None) -> Tensor:
 def _found(output: PointProposals, threshold: float, roi: Tensor | None) -> Tensor:
     """bool [B, M]: objects among the proposals, inside the region."""
     found = objects(output, threshold)
-    if roi is None:
-        return found
+    return found if roi is None else found & _in_region(output, roi)
+
+
+def _in_region(output: PointProposals, roi: Tensor) -> Tensor:
+    """bool [B, M]: proposals whose point lies in the region."""
     column, row = output.points.floor().long().unbind(-1)
-    return found & roi.to(found.device)[row.clamp(0, roi.shape[0] - 1), column.clamp(0, roi.shape[1] - 1)].bool()
+    return roi.to(column.device)[row.clamp(0, roi.shape[0] - 1), column.clamp(0, roi.shape[1] - 1)].bool()
 
 
 def objects(proposals: PointProposals, threshold: float = 0.5) -> Tensor:
@@ -95,11 +107,20 @@ class Counter:
         spec, state = checkpoint.load(file)
         return cls(checkpoint.build(spec, state, file), spec, device, tile)
 
-    def predict(self, image: Any, *, points: bool = True, name: str = "", on_tile: OnTile | None = None) -> Prediction:
+    def predict(
+        self,
+        image: Any,
+        *,
+        points: bool = True,
+        name: str = "",
+        roi: Tensor | None = None,
+        on_tile: OnTile | None = None,
+    ) -> Prediction:
         """Count in a file, a Pillow image, an array [H, W, 3] or a tensor [3, H, W] (uint8, RGB).
 
         With `points`, the prediction also says where the model sees objects. An image is resized by the rule that the model was
-        trained with, if any; the prediction is in pixels of the image given. `on_tile` hears (done, all) of a large image.
+        trained with, if any; the prediction is in pixels of the image given. With `roi`, bool [H, W], only what lies in that
+        region is counted, mapped and pointed at. `on_tile` hears (done, all) of a large image.
         """
         if isinstance(image, str | Path):
             name = name or Path(image).name
@@ -112,15 +133,25 @@ class Counter:
         if image.dim() != 3 or image.shape[0] != 3 or image.dtype != torch.uint8 or not image.numel():
             raise DataError(f"an image is uint8 [3, H, W], not {image.dtype} {list(image.shape)}")
         size = (int(image.shape[1]), int(image.shape[2]))
+        if roi is not None and tuple(roi.shape) != size:
+            raise DataError(
+                f"a region of interest is bool [{size[0]}, {size[1]}] for this image, not {list(roi.shape)}"
+            )
         seen = self.resize.size(*size)
-        if seen != size:
-            return restore(self._predict(resize_image(image.cpu(), seen), points, name, on_tile), size)
-        return self._predict(image, points, name, on_tile)
+        if seen == size:
+            return self._predict(image, points, name, roi, on_tile)
+        if roi is not None:
+            roi = resized_region(partial(torch.as_tensor, roi), seen)
+        return restore(self._predict(resize_image(image.cpu(), seen), points, name, roi, on_tile), size)
 
-    def _predict(self, image: Tensor, points: bool, name: str, on_tile: OnTile | None) -> Prediction:
+    def _predict(
+        self, image: Tensor, points: bool, name: str, roi: Tensor | None, on_tile: OnTile | None
+    ) -> Prediction:
         """Count in pixels, at the size they have."""
         size = (int(image.shape[1]), int(image.shape[2]))
         output = infer(self.network, image, self.tile, on_tile)
+        if roi is not None:
+            output = within(output, roi)
         count = float(counts(output))
         if isinstance(output, PointProposals):
             # All of them, so that the count is the number of points: each began inside the image, and one that was moved

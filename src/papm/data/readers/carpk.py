@@ -110,8 +110,7 @@ def entries(root: Path, *, dataset: str, origin: float = ORIGIN) -> dict[str, li
 
 
 def _recognise(root: Path, dataset: str) -> bool:
-    other = next(d for d in _SUFFIX if d != dataset)
-    return len(_find(root, dataset)) == 1 and not _find(root, other)
+    return len(_find(root, dataset)) == 1
 
 
 for _name, _what, _images in (

@@ -3,6 +3,7 @@
     DOTA/{train,val}/images/P0706.png               (also images/part1/images/…, as they are unpacked)
     DOTA/{train,val}/labelTxt/P0706.txt             (also labelTxt-v1.0/labelTxt, labelTxt-v1.5/DOTA-v1.5_train, …)
     DOTA/test/images/…                               annotations are not published: opens as `test-hidden`
+    DOTAv1/{images/train, labels/train_original}    as Ultralytics gives it out
 
 A file may begin with `imagesource:…` and `gsd:…`; every other line is `x1 y1 x2 y2 x3 y3 x4 y4 class difficult`. The point
 of an object is the mean of its four corners, its extent the side of the square of equal area, its box the upright one around
@@ -69,7 +70,8 @@ SIX = ("large-vehicle", "helicopter", "plane", "ship", "small-vehicle", "storage
 _SIX_MIN_COUNT = 10
 _CORNERS = tuple(f"{axis}{k}" for k in range(1, 5) for axis in "xy")
 _HEADER = re.compile(r"\s*(imagesource|acquisition dates|gsd)\s*:\s*(.*)", re.IGNORECASE)
-_UPRIGHT = re.compile(r"hbb|rec[_-]?label|task2", re.IGNORECASE)  # folders of the same objects as upright boxes
+# Folders of the same objects as upright boxes, and of what is known of the images.
+_OTHER = re.compile(r"hbb|rec[_-]?label|task2|meta", re.IGNORECASE)
 
 
 def read_objects(
@@ -146,13 +148,15 @@ def _label_folders(base: Path, below: str = "") -> dict[Path, str | None]:
     """Folders of oriented labels of a split, with the release their name speaks of."""
     out: dict[Path, str | None] = {}
     for top in children(base):
-        if not re.match(r"labeltxt|annfiles", top.name.lower()) or _UPRIGHT.search(top.name):
+        if not re.match(r"labeltxt|annfiles", top.name.lower()) or _OTHER.search(top.name):
             continue
         top = named_folder(top, below) or top if below else top
         for place in (top, *(d for c in children(top) for d in (c, *children(c)))):
-            if not _UPRIGHT.search(place.relative_to(base).as_posix()) and files(place, ".txt"):
+            if not _OTHER.search(place.relative_to(base).as_posix()) and files(place, ".txt"):
                 out[place] = _release_of(place, base)
-    return out
+    converted = named_folder(base, "labels") if below else None  # to YOLO, the files it was made of beside it
+    original = named_folder(converted, f"{below}_original") if converted is not None else None
+    return out if original is None else out | {original: None}
 
 
 def _places(folder: Path) -> dict[str, tuple[Path, dict[Path, str | None]]]:
@@ -279,6 +283,8 @@ register(
         recognise=cheaply(lambda root: len(search(root, _is_dota)) == 1),
         origin=ORIGIN,
         layout="{train,val}/{images/P0706.png, labelTxt/P0706.txt}",
+        # Releases 1.0 and 1.5, and 2.0 (Ding et al. 2021). Images only: objects differ between releases of one image.
+        expected=({"train": (1411, None), "val": (458, None)}, {"train": (1830, None), "val": (593, None)}),
         blank_is_empty=True,
         strays="plain",
     )

@@ -9,7 +9,7 @@ NWPU-Crowd and ShanghaiTech. `papm.data.file_formats` lists them; each has a fil
 
 Images may lie in `images/`, annotations in `labels/`, `points/` or `annotations/`. Sub-folders `train`, `val`, `test` (in DATA
 or in `images/`), or tables named after them, become splits; without any the one split is called `all`, and training and
-evaluation divide it by seed.
+evaluation divide it by seed. Masks in `roi/`, or polygons in `roi.json`, say where objects count (`regions`).
 
 Pixel origin: the format's own, 0 for most. Coordinates are taken as written, with the image spanning 0 ≤ x < W; a tool that
 writes whole pixel indices wants `origin=0.5`, one that counts from 1, as MATLAB does, `origin=-0.5`.
@@ -39,6 +39,7 @@ from papm.data.readers.faults import AnnotationError, Fault, read_text
 from papm.data.readers.formats import Points, Table, same_labelling
 from papm.data.readers.kinds import Context, Format, Sheet, Sidecar
 from papm.data.readers.layout import Place, find_places, named_sheet, sidecars
+from papm.data.readers.regions import with_regions
 from papm.data.readers.yolo import class_names, is_pose
 from papm.errors import ConfigError, DataError, unknown
 from papm.images import image_size
@@ -58,13 +59,15 @@ def entries(
     origin: float | None = None,
     dots: str = "auto",
     annotators: str = "merge",
+    roi: bool = True,
 ) -> dict[str, list[Entry]]:
     """Images of each split and how to parse their points.
 
     `format` names one of `papm.data.file_formats` where the folder does not tell; `annotations` the file for many images
     when there are several; `category` keeps only these labels (names or ids, several separated by commas); `keypoint`
     picks one of a COCO skeleton; `origin` is added to coordinates in place of what the format asks for; `dots` says how a
-    dot map is read; `annotators` whose points count where several people marked the images (`several`).
+    dot map is read; `annotators` whose points count where several people marked the images (`several`); `roi=false` leaves
+    regions of interest aside (`regions`).
     """
     if format not in ("auto", *FORMATS):
         raise ConfigError(f"format='{format}' for folder data; known: auto, {', '.join(FORMATS)}")
@@ -94,7 +97,13 @@ def entries(
     known = several.people(root)
     several.check_choice(annotators, known, root)
     places = find_places(root)
-    return several.read_people(known, places, annotators, read) if known else read(root, places)
+    try:
+        found = several.read_people(known, places, annotators, read) if known else read(root, places)
+        return with_regions(root, places, found) if roi else found
+    except AnnotationError as e:
+        if roi and e.entries:
+            raise AnnotationError(e.faults, with_regions(root, places, e.entries)) from None
+        raise
 
 
 def _categories(category: str | int | Iterable[str | int] | None) -> frozenset[str] | None:

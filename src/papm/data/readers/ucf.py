@@ -4,7 +4,9 @@
     UCF-QNRF_ECCV18/{Train,Test}/img_0001.jpg, img_0001_ann.mat
 
 Copies that part images and annotations into `images` and `ground_truth` do as well, and the folder may be the dataset's, or
-one or two levels above it.
+one or two levels above it. So does UCF-QNRF as the code of the Bayesian loss, and that of DM-Count, GL and MAN, prepares it:
+UCF-Train-Val-Test/{train,val,test}/img_0001.jpg, img_0001.npy, whose first two columns are x and y in images that were made
+smaller; points outside were dropped there.
 
 UCF_CC_50 is evaluated by five-fold cross-validation over images 1–10, 11–20, …: it opens as `all` and, for each fold, the ten
 images to test on, `fold1` … `fold5`. `fold=k` gives `train` (the other forty) and `test` (fold k) instead, so that five
@@ -27,6 +29,7 @@ from pathlib import Path
 from papm.data.base import Annotation, Entry, Reader, register
 from papm.data.readers.faults import Fault, read_text, safe_relative
 from papm.data.readers.matfile import load_mat
+from papm.data.readers.npyfile import load_npy
 from papm.data.readers.published import (
     by_stem,
     cheaply,
@@ -51,7 +54,11 @@ _SPLITS = {"train": "train", "val": "val", "test": "test"}
 
 
 def read_points(path: Path, origin: float = ORIGIN) -> Annotation:
-    """Head positions of one NAME_ann.mat."""
+    """Head positions of one NAME_ann.mat, or NAME.npy."""
+    if path.suffix.lower() == ".npy":
+        rows = load_npy(path, expected="an array of n × 2 or more numbers, x and y first")
+        rows = rows[:, :2] if rows.ndim == 2 else rows
+        return Annotation(tensor(table(path, rows, "the array", 2), origin))
     points = load_mat(path, "annPoints", expected="a MATLAB 5 file with annPoints of n × 2 numbers")["annPoints"]
     return Annotation(tensor(table(path, points, "'annPoints'", 2), origin))
 
@@ -61,7 +68,7 @@ def _pairs(folder: Path) -> list[tuple[Path, Path]]:
     images = find_images(named_folder(folder, "images", "img") or folder)
     beside = images[0].parent if images else folder
     truth = named_folder(folder, *_ANNOTATIONS) or beside
-    known = files(truth, ".mat")
+    known = files(truth, ".npy") | files(truth, ".mat")
     return [(i, known.get(f"{i.stem}_ann") or known.get(i.stem) or truth / f"{i.stem}_ann.mat") for i in images]
 
 
@@ -69,14 +76,15 @@ def _entry(image: Path, annotation: Path, origin: float) -> Entry:
     return Entry(image.stem, image, annotation, partial(read_points, annotation, origin))
 
 
-def _annotated(folder: Path, name: str) -> bool:
-    """Whether an image of this kind of name lies here with its _ann.mat; cheap."""
+def _annotated(folder: Path, name: str, *endings: str) -> bool:
+    """Whether an image of this kind of name lies here with a file that ends so; cheap."""
     truth = named_folder(folder, *_ANNOTATIONS)
     images = named_folder(folder, "images", "img") or folder
     try:
-        known = {p.stem for p in (truth or images).iterdir() if p.suffix.lower() == ".mat"}
+        known = {p.stem + p.suffix.lower() for p in (truth or images).iterdir()}
         return any(
-            is_image_name(p.name) and re.fullmatch(name, p.stem) and f"{p.stem}_ann" in known for p in images.iterdir()
+            is_image_name(p.name) and re.fullmatch(name, p.stem) and any(f"{p.stem}{e}" in known for e in endings)
+            for p in images.iterdir()
         )
     except OSError:
         return False
@@ -86,7 +94,7 @@ def _annotated(folder: Path, name: str) -> bool:
 
 
 def _is_cc50(folder: Path) -> bool:
-    return _annotated(folder, r"[0-9]{1,2}")
+    return _annotated(folder, r"[0-9]{1,2}", "_ann.mat")
 
 
 def cc50_entries(root: Path, *, fold: int | None = None, origin: float = ORIGIN) -> dict[str, list[Entry]]:
@@ -122,7 +130,7 @@ def _qnrf_folders(folder: Path) -> dict[str, Path]:
 
 
 def _is_qnrf(folder: Path) -> bool:
-    return any(_annotated(d, r"img_[0-9]+") for d in _qnrf_folders(folder).values())
+    return any(_annotated(d, r"img_[0-9]+", "_ann.mat", ".npy") for d in _qnrf_folders(folder).values())
 
 
 def qnrf_entries(
@@ -205,6 +213,10 @@ register(
         recognise=cheaply(lambda root: len(search(root, _is_qnrf)) == 1),
         origin=ORIGIN,
         layout="{Train,Test}/{img_0001.jpg, img_0001_ann.mat}",
-        expected={"train": (1201, None), "test": (334, None), "*": (1535, 1_251_642)},  # points: Idrees et al. 2018
+        # points: Idrees et al. 2018; then the lists of the Bayesian loss, whose files leave points outside out
+        expected=(
+            {"train": (1201, None), "test": (334, None), "*": (1535, 1_251_642)},
+            {"train": (1081, None), "val": (120, None), "test": (334, None)},
+        ),
     )
 )

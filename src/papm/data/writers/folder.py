@@ -1,8 +1,8 @@
 """Write samples as a `folder` dataset: images/NAME.jpg with NAME.txt beside it, or any format of `papm.data.file_formats`.
 
 Every file is written under another name and renamed, so that an interrupted run leaves no half files. As text, points come
-back bit for bit. What a format cannot hold (regions of interest, perspective, for most boxes) is left out, with a warning in
-the log.
+back bit for bit. Regions of interest go to roi/NAME.png, whatever the format. What a format cannot hold (perspective, for most
+boxes) is left out, with a warning in the log.
 """
 
 from __future__ import annotations
@@ -141,6 +141,7 @@ class _Items:
             item = self.item(sample, name)
             if self.copy_images:
                 _write_image(sample, self.folder / item.file, link=self.copy_images == "link")
+            _write_region(sample, self.folder / "roi" / f"{name}.png")
             self.used |= dict(zip(item.ids or [0], item.labels))
             yield item
 
@@ -152,7 +153,8 @@ class _Items:
             if writer.inside_only:
                 self.lost.add("points outside their image")
             sample = sample.keep(sample.inside)
-        self.lost |= {k for k in ("roi_source", "perspective") if getattr(sample, k) is not None}
+        if sample.perspective is not None:
+            self.lost.add("perspective")
         names = tuple(str(c) for c in sample.meta.get("classes", ()))
         for c in names:
             if c != c.strip() or not c or "#" in c or any(ord(k) < 32 for k in c):
@@ -205,6 +207,14 @@ def _file_name(sample: Sample) -> str:
     if not name or long or name.startswith(".") or any(ord(c) < 32 or c in '<>:"|?*' for c in name):
         raise DataError(f"{sample.path or 'a sample'}: the name {sample.name[:80]!r} cannot be a file name")
     return name
+
+
+def _write_region(sample: Sample, path: Path) -> None:
+    """The region of interest as a mask, white where objects count."""
+    region = sample.roi
+    if region is not None:
+        pixels = region.cpu().to(torch.uint8).mul(255).numpy()
+        atomically(path, lambda p: Image.fromarray(pixels).save(p, "PNG"))
 
 
 def _write_image(sample: Sample, path: Path, link: bool) -> None:

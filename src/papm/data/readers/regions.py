@@ -1,0 +1,185 @@
+"""Regions of interest of people's own images: the part of an image in which objects count.
+
+    DATA/roi/NAME.png       a mask as large as the image NAME.jpg, black where objects do not count
+    DATA/roi/all.png        the mask of every image that has none of its own, as for a fixed camera
+    DATA/roi.json           polygons: {"NAME.jpg": [[[x, y], [x, y], …], …], "*": …}; "*" is every other image
+
+They may lie beside the images, beside `images/`, or at the top; `roi/train/NAME.png` is of the split `train`. The nearest wins,
+a mask before polygons, an image's own before that of all. Several polygons together are the region, a pixel belongs to it
+when its centre does, and an empty list is an image in which nothing counts. An image without any counts as a whole.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from papm.data.base import Entry
+from papm.data.readers.faults import coordinate, read_text, safe_relative
+from papm.data.readers.layout import Place
+from papm.data.readers.published import files, named, named_folder
+from papm.errors import DataError
+from papm.images import image_size, read_image
+
+FOLDER, TABLE, EVERY = "roi", "roi.json", "all"
+_MOST_CORNERS = 100_000
+
+Polygons = Sequence[NDArray[np.float64]]  # each [n, 2]
+
+
+def with_regions(root: Path, places: Sequence[Place], found: Mapping[str, Sequence[Entry]]) -> dict[str, list[Entry]]:
+    """The entries of each split, each with the region that lies there for its image."""
+    out = {split: list(entries) for split, entries in found.items()}
+    for place in places:
+        sources = _sources(root, place)
+        if sources and place.split in out:
+            out[place.split] = [replace(e, roi=_of(e.image, sources)) for e in out[place.split]]
+    # Splits that a table makes of one folder of images are not places of their own.
+    whole = next((p for p in places if p.split == "all"), None)
+    if whole is not None and (sources := _sources(root, whole)):
+        for split in out.keys() - {"all"}:
+            out[split] = [replace(e, roi=_of(e.image, sources)) for e in out[split]]
+    return out
+
+
+def read_mask(path: Path, image: Path) -> Tensor:
+    """Region of interest, bool [H, W], of a mask: the pixels that are not black."""
+    mask = read_image(path).amax(0) > 0
+    size = image_size(image)
+    if tuple(mask.shape) != size:
+        region, whole = (f"{w}×{h}" for h, w in (mask.shape, size))
+        raise DataError(f"{path}: a region of interest of {region} pixels, the image {image.name} is {whole}")
+    return mask
+
+
+def open_regions(path: Path) -> Callable[[Path], Tensor | None]:
+    """The regions a user names for images anywhere: a mask for all of them, a folder of masks, or polygons (`roi.json`)."""
+    if path.is_dir():
+        masks = files(path, ".png")
+        if not masks:
+            raise DataError(f"{path}: there are no masks (NAME.png) in this folder")
+        source: Source = partial(_mask_of, masks)
+    elif not path.exists():
+        raise DataError(f"{path}: no such mask, folder of masks or table of polygons")
+    elif path.suffix.lower() == ".json":
+        source = partial(_polygons_of, read_polygons(path))
+    else:
+        return lambda image: read_mask(path, image)
+
+    def region(image: Path) -> Tensor | None:
+        found = source(image)
+        return None if found is None else found()
+
+    return region
+
+
+def read_polygons(path: Path) -> dict[str, Polygons]:
+    """Polygons by image, or by `*` for the other images, of a roi.json."""
+    try:
+        content = json.loads(read_text(path))
+    except json.JSONDecodeError as e:
+        raise DataError(f"{path}:{e.lineno}: not valid JSON ({e.msg})") from e
+    except (RecursionError, ValueError) as e:
+        raise DataError(f"{path}: not usable JSON ({e})") from e
+    if not isinstance(content, dict):
+        raise DataError(f'{path}: expected {{"NAME.jpg": [[[x, y], …], …]}}, polygons by image')
+    out: dict[str, Polygons] = {}
+    for name, polygons in content.items():
+        try:
+            key = name if name == "*" else safe_relative(name).name
+            out[key] = [_polygon(p) for p in _list(polygons, "a list of polygons")]
+        except ValueError as e:
+            raise DataError(f"{path}: the region of {name[:80]!r}: {e}") from e
+    return out
+
+
+def inside(polygons: Polygons, size: tuple[int, int]) -> Tensor:
+    """bool [H, W]: pixels whose centre lies in one of the polygons [n, 2]; where one crosses itself, even-odd.
+
+    >>> inside([np.array([[1.0, 0.0], [3.0, 0.0], [3.0, 2.0], [1.0, 2.0]])], (3, 4)).int().tolist()
+    [[0, 1, 1, 0], [0, 1, 1, 0], [0, 0, 0, 0]]
+    """
+    h, w = size
+    region = np.zeros((h, w), dtype=bool)
+    for corners in polygons:
+        top, bottom = (int(np.clip(v, 0, h)) for v in (np.floor(corners[:, 1].min()), np.ceil(corners[:, 1].max())))
+        if top >= bottom:
+            continue
+        # Along a row each edge that is crossed turns inside to outside from there on.
+        turns = np.zeros((bottom - top, w + 1), dtype=np.int32)
+        for (x1, y1), (x2, y2) in zip(corners, np.roll(corners, -1, 0)):
+            first, last = (int(np.clip(np.ceil(v - 0.5), top, bottom)) for v in (min(y1, y2), max(y1, y2)))
+            if first < last:
+                rows = np.arange(first, last)
+                crossing = x1 + (rows + 0.5 - y1) * ((x2 - x1) / (y2 - y1))
+                turns[rows - top, np.clip(np.ceil(crossing - 0.5), 0, w).astype(np.int64)] += 1
+        region[top:bottom] |= np.cumsum(turns[:, :w], axis=1) % 2 == 1
+    return torch.from_numpy(region)
+
+
+def _polygon(value: Any) -> NDArray[np.float64]:
+    corners = _list(value, "a polygon of corners [x, y]")
+    if not 3 <= len(corners) <= _MOST_CORNERS:
+        raise ValueError(f"a polygon of {len(corners)} corners; it needs three, and {_MOST_CORNERS:,} at most")
+    xy = [[coordinate(v, axis) for v, axis in zip(_pair(c), "xy")] for c in corners]
+    return np.array(xy, dtype=np.float64)
+
+
+def _pair(value: Any) -> list[Any]:
+    if not isinstance(value, list) or len(value) != 2:
+        raise ValueError(f"a corner is {str(value)[:40]}, expected [x, y]")
+    return value
+
+
+def _list(value: Any, what: str) -> list[Any]:
+    if not isinstance(value, list):
+        raise ValueError(f"found {str(value)[:40]}, expected {what}")
+    return value
+
+
+# --- where they lie ----------------------------------------------------------------------------------------------------
+
+Source = Callable[[Path], Callable[[], Tensor] | None]  # the region of an image, where there is one
+
+
+def _sources(root: Path, place: Place) -> list[Source]:
+    """Where the regions of a place may come from, nearest first."""
+    out: list[Source] = []
+    tops = [place.image_dir, *(p for p in place.image_dir.parents if p == root or root in p.parents)]
+    for top in tops:
+        folder = named_folder(top, FOLDER)
+        deeper = None if folder is None else named_folder(folder, place.image_dir.name, place.split)
+        out += [partial(_mask_of, files(d, ".png")) for d in (deeper, folder) if d is not None]
+        table = named(top, TABLE)
+        if table is not None:
+            out.append(partial(_polygons_of, read_polygons(table)))
+    return out
+
+
+def _of(image: Path, sources: Sequence[Source]) -> Callable[[], Tensor] | None:
+    return next((region for source in sources if (region := source(image)) is not None), None)
+
+
+def _mask_of(masks: Mapping[str, Path], image: Path) -> Callable[[], Tensor] | None:
+    path = masks.get(image.stem) or masks.get(EVERY)
+    return None if path is None else partial(read_mask, path, image)
+
+
+def _polygons_of(polygons: Mapping[str, Polygons], image: Path) -> Callable[[], Tensor] | None:
+    for name in (image.name, image.stem, "*"):
+        if name in polygons:
+            return partial(_drawn, polygons[name], image)
+    return None
+
+
+def _drawn(polygons: Polygons, image: Path) -> Tensor:
+    return inside(polygons, image_size(image))
