@@ -211,6 +211,11 @@ def test_faults_are_named() -> None:
         peaks(torch.ones(3, 3), 8, size=(24, 40))
     with pytest.raises(DataError, match="density map"):
         peaks(torch.ones(3), 8)
+    with pytest.raises(DataError, match=r"is a tensor .* got ndarray"):
+        peaks(np.ones((3, 3)), 8)
+    for top in ("all", -1, 2.5, True):
+        with pytest.raises(ConfigError, match="top is 'count' or a whole number"):
+            peaks(torch.ones(3, 3), 8, top=top)
 
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")

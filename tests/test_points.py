@@ -198,3 +198,13 @@ def test_as_batch_takes_both_forms() -> None:
     batch = P.as_batch(points, torch.device("cpu"))
     assert P.as_batch(batch, torch.device("cpu")) is batch
     assert batch.counts.tolist() == [3, 0]
+
+
+def test_spacing_of_a_padded_batch() -> None:
+    g = torch.Generator().manual_seed(0)
+    clouds = [torch.rand(n, 2, generator=g) * 100 for n in (0, 1, 2, 3, 20)]
+    batch = PointBatch.from_list(clouds)
+    for row, cloud in zip(P.batch_spacing(batch.xy, batch.valid), clouds):
+        torch.testing.assert_close(row[: len(cloud)], P.spacing(cloud, alone=math.inf))
+    assert P.batch_spacing(torch.zeros(1, 1, 2), torch.ones(1, 1, dtype=torch.bool)).tolist() == [[math.inf]]
+    assert P.batch_spacing(torch.zeros(1, 0, 2), torch.ones(1, 0, dtype=torch.bool)).shape == (1, 0)

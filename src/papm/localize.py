@@ -56,6 +56,8 @@ def peaks(
         raise ConfigError(f"window must be an odd number of cells, 3 for the nearest neighbours; got {window}")
     if top is None and threshold is None and relative is None:
         top = "count"
+    if top is not None and top != "count" and (isinstance(top, bool) or not isinstance(top, int) or top < 0):
+        raise ConfigError(f"top is 'count' or a whole number of points, 0 or more, not {top!r}")
     wanted = round(float(field.sum())) if top == "count" else top
     if not field.numel() or wanted == 0:
         return field.new_zeros(0, 2), field.new_zeros(0)
@@ -111,6 +113,8 @@ def from_proposals(
 
 def _field(density: Tensor) -> Tensor:
     """The map as float [h, w] without negative or non-finite values."""
+    if not isinstance(density, Tensor):
+        raise DataError(f"a density map is a tensor [h, w] or [C, h, w]; got {type(density).__name__}")
     field = density.detach()
     field = field.sum(0) if field.ndim == 3 else field
     if field.ndim != 2:

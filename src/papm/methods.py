@@ -42,6 +42,7 @@ METHODS: dict[str, Method] = {
         Method("gl", "gl", "unbalanced transport with GL's perspective cost"),
         Method("gl-papm", "gl-papm", "unbalanced transport with the GGD cost"),
         Method("bl", "bl", "density that belongs to a point sums to one (Bayesian loss)", recipe=ABS),
+        Method("ial", "ial", "the Bayesian loss without the tenth of the points that fit worst (MAN's)", recipe=ABS),
         Method(
             "noisecc",
             "noisecc",

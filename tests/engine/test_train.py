@@ -362,3 +362,24 @@ def test_what_was_saved_before_a_failure_is_kept(tmp_path: Path, monkeypatch: py
     with pytest.raises(PapmError, match="became nan"):
         engine.train(config(steps=6, save_every=2), folder)
     assert (folder / "last.ckpt").exists() and (folder / "config.yaml").exists()
+
+
+def test_gradients_are_clipped_where_the_optimiser_is_fused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As on a GPU when a step cannot be recorded: bf16, a fused optimiser and clipping together."""
+
+    def fused(*args: Any, **more: Any) -> torch.optim.AdamW:
+        return torch.optim.Adam(*args, **{**more, "fused": True, "decoupled_weight_decay": True})  # type: ignore[return-value]
+
+    norms: list[float] = []
+    whole = torch.nn.utils.clip_grad_norm_
+
+    def watched(parameters: Any, most: float, *args: Any, **more: Any) -> Tensor:
+        parameters = list(parameters)
+        before = whole(parameters, most, *args, **more)
+        norms.append(float(torch.stack([p.grad.norm() for p in parameters if p.grad is not None]).norm()))
+        return before
+
+    monkeypatch.setattr(torch.optim, "AdamW", fused)
+    monkeypatch.setattr(torch.nn.utils, "clip_grad_norm_", watched)
+    engine.train(config(precision="bf16", clip=0.01, steps=2, graph="no"), tmp_path)
+    assert len(norms) == 2 and all(n == pytest.approx(0.01, rel=0.02) for n in norms)

@@ -171,14 +171,24 @@ def test_counter_and_generator_learn_together_and_keep_the_count() -> None:
     assert values[-1] < 0.97 * values[0]
 
 
-def test_images_are_asked_for() -> None:
-    density, points, context = scene()
+def test_without_images_one_kernel_is_learned() -> None:
+    density, points, _ = scene()
     loss = make()
     assert loss.needs_images and not losses.create("hd-papm").needs_images
+    grey = LossContext(images=torch.zeros(3, 3, 64, 64))
+    for given_ in (None, LossContext()):
+        made = loss(density.requires_grad_(), points, context=given_)
+        torch.testing.assert_close(made.total, loss(density, points, context=grey).total)
+    made.total.backward()
+    assert density.grad is not None and all(p.grad is not None for p in loss.parameters())
+    target = loss.target(density, PointBatch.from_list(points), None)
+    torch.testing.assert_close(target.sum((1, 2, 3)), torch.tensor([9.0, 0.0, 4.0]))
+
+
+def test_images_must_fit_the_map() -> None:
+    density, points, context = scene()
+    loss = make()
     assert context.images is not None
-    for given_ in (None, LossContext(), LossContext(images=torch.empty(0))):
-        with pytest.raises(ConfigError, match="kdmg makes its kernels from the images"):
-            loss(density, points, context=given_)
     with pytest.raises(ConfigError, match="do not fit 8×8 cells of stride 8"):
         loss(density, points, context=LossContext(images=context.images[..., :32, :]))
 

@@ -16,7 +16,7 @@ from torch import Tensor
 from papm import ggd, losses, matching, models
 from papm.errors import ConfigError, DataError
 from papm.losses import LossContext
-from papm.losses.points import PointMatchingLoss, crop_spacing, ggd_cost, l2_cost
+from papm.losses.points import PointMatchingLoss, ggd_cost, l2_cost
 from papm.points import spacing
 from papm.structures import DensityOutput, PointBatch, PointProposals
 
@@ -95,16 +95,6 @@ def test_a_given_tau_holds_for_every_point() -> None:
     cost = create("p2p-papm", tau=1e-3).distance_cost(torch.full((1, 2, 1), 64.0), points)
     expected = [1e-3 * float(ggd.transport_cost(torch.tensor(64.0), s, 2.0)) for s in (4.0, 16.0)]
     assert cost.flatten().tolist() == pytest.approx(expected)
-
-
-def test_spacing_in_the_crop() -> None:
-    g = torch.Generator().manual_seed(0)
-    clouds = [torch.rand(n, 2, generator=g) * 100 for n in (0, 1, 2, 3, 20)]
-    found = crop_spacing(PointBatch.from_list(clouds))
-    for row, cloud in zip(found, clouds):
-        torch.testing.assert_close(row[: len(cloud)], spacing(cloud, alone=math.inf))
-    assert crop_spacing(PointBatch.from_list([torch.zeros(1, 2)])).tolist() == [[math.inf]]
-    assert crop_spacing(PointBatch.from_list([torch.zeros(0, 2)])).shape == (1, 0)
 
 
 # --- closed forms -----------------------------------------------------------------------------------------------------

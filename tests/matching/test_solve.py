@@ -93,6 +93,15 @@ def test_total_is_the_optimum(cost: Tensor) -> None:
     check(cost, assign(cost))
 
 
+@pytest.mark.parametrize("kind", KINDS)
+def test_hundreds_of_problems_of_a_kind_in_one_call(kind: str) -> None:
+    """Wider than high, higher than wide and empty ones side by side, as a batch on threads."""
+    sizes = torch.randint(0, 40, (400, 2), generator=torch.Generator().manual_seed(5)).tolist()
+    costs = [make(kind, n, m, seed) for seed, (n, m) in enumerate(sizes)]
+    for cost, pairs in zip(costs, assign_batch(costs)):
+        check(cost, pairs)
+
+
 @settings(max_examples=60, deadline=None)
 @given(problems, st.integers(0, 20))
 def test_duals_prove_it(cost: Tensor, rounds: int) -> None:
@@ -165,6 +174,8 @@ def test_costs_that_are_not_finite_are_refused(solver: str, bad: float) -> None:
 def test_wrong_input() -> None:
     with pytest.raises(ConfigError, match=r"problem 0 has the shape \[n, m\]"):
         assign(torch.rand(3))
+    with pytest.raises(ConfigError, match=r"problem 0 is a tensor \[n, m\], not list"):
+        assign([[1.0, 2.0]])  # type: ignore[arg-type]
     with pytest.raises(ConfigError, match=r"\[B, N, M\]"):
         assign_batch(torch.rand(3, 4))
     with pytest.raises(ConfigError, match="did you mean 'scipy'"):

@@ -112,6 +112,10 @@ class TestNwpu:
         xy = torch.tensor([[1.0, 2.0], [3.0, 4.0]], requires_grad=True)
         assert within([xy], [xy], [torch.zeros(2)], [torch.tensor([0, 5])]).total == PointScore(2, 0, 0)
 
+    def test_a_radius_may_be_any_kind_of_number(self) -> None:
+        for radius in (3, np.int64(3), np.float32(3)):
+            assert within([[[0.0, 3.0]]], [[[0.0, 0.0]]], radius).total == PointScore(1, 0, 0)
+
     def test_bad_input(self) -> None:
         with pytest.raises(DataError, match="1 lists of predictions for 2 images"):
             within([NONE], [NONE, NONE], 1.0)

@@ -82,9 +82,17 @@ def test_far_flung_points_do_not_blow_up_the_grid() -> None:
 
 
 def test_too_many_candidates_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(pairing, "MAX_PAIRS", 99)
+    monkeypatch.setattr(pair_sizes, "MOST", 99)
     with pytest.raises(DataError, match="100 pairs within the distance asked for, more than 99"):
         qnrf([np.zeros((10, 2))], [np.zeros((10, 2))], matching="maximum")
+
+
+def test_once_all_are_paired_nobody_looks_farther() -> None:
+    line = np.stack([np.arange(20.0), np.zeros(20)], 1)
+    limits = np.array([0.1, 0.5, 100.0])
+    assert pair_sizes.sizes(line, line, limits, 20).tolist() == [20, 20, 20]
+    with pytest.raises(DataError, match="400 pairs within"):  # one stays alone: the last limit has to be tried
+        pair_sizes.sizes(line, np.concatenate([line[:-1], [[19.9, 0.0]]]), limits, 20)
 
 
 def test_without_a_compiler_the_result_is_the_same(monkeypatch: pytest.MonkeyPatch) -> None:

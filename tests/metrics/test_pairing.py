@@ -124,3 +124,6 @@ def test_what_is_no_list_of_points_is_refused() -> None:
         array([1.0, 2.0, 3.0, 4.0], columns=2)
     with pytest.raises(DataError, match="not finite"):
         array([[1.0, np.nan]], columns=2)
+    for odd in ([["a", "b"]], [[1.0, 2.0], [3.0]]):
+        with pytest.raises(DataError, match="points are numbers in a regular array"):
+            array(odd, columns=2)

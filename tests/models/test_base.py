@@ -7,7 +7,7 @@ import torch
 
 from papm import models
 from papm.errors import ConfigError, DataError
-from papm.models.base import crop_to_image, pad_to_multiple
+from papm.models.base import _is_exporting, crop_to_image, pad_to_multiple
 
 
 def test_names_are_sorted_and_described() -> None:
@@ -84,3 +84,18 @@ def test_crop_keeps_cells_with_at_least_one_pixel() -> None:
     maps = torch.arange(16.0).reshape(1, 1, 4, 4)
     assert crop_to_image(maps, 17, 8, 8).shape == (1, 1, 3, 1)
     assert crop_to_image(maps, 16, 9, 8).tolist() == [[[[0, 1], [4, 5]]]]
+
+
+def test_compiling_is_not_exporting() -> None:
+    """What only an exported program needs (gathers, padding by nothing, points dropped on the host) stays out of training."""
+
+    class Asks(torch.nn.Module):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            if _is_exporting():
+                return x + 1
+            return x - 1
+
+    asks = Asks()
+    assert torch.compile(asks, backend="eager")(torch.zeros(2)).tolist() == [-1, -1] == asks(torch.zeros(2)).tolist()
+    exported = torch.export.export(asks, (torch.zeros(2),)).module()
+    assert exported(torch.zeros(2)).tolist() == [1, 1]

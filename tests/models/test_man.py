@@ -136,6 +136,8 @@ def test_starts_alive(seed: int) -> None:
     torch.manual_seed(seed)
     density = models.create("man").eval()(torch.randn(1, 3, 64, 64)).density
     assert bool((density > 0).all())
+    crowd = 500 * 16 * 16 / (768 * 1024)  # a cell of a photograph of ShanghaiTech A
+    assert crowd / 2 < density.mean().item() < crowd * 4
 
 
 def test_wrong_options() -> None:

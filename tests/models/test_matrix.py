@@ -31,7 +31,7 @@ DENSITY = [n for n in models.names() if models.info(n).kind == "density"]
 POINTS = [n for n in models.names() if models.info(n).kind == "points"]
 POINT_LOSSES = [m.loss for m in methods.METHODS.values() if m.network == "points"]
 DENSITY_LOSSES = [n for n in losses.names() if n not in POINT_LOSSES]
-RELATIVE = {"ial": "bl", "uot": "gl"}  # losses that are no method: trained as the method they vary
+RELATIVE = {"uot": "gl"}  # losses that are no method: trained as the method they vary
 CROP, BATCH = 32, 2
 RATE = 2e-5  # a step this small goes downhill if the gradient points there at all
 

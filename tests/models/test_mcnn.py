@@ -80,6 +80,22 @@ def test_starts_alive_and_stays_so(seed: int) -> None:
     assert 0 < network(images).density.mean() < start.mean()
 
 
+def test_a_map_of_zeros_learns_again() -> None:
+    """With ReLU's own gradient al-papm on real crops ended in zeros."""
+    torch.manual_seed(0)
+    network = models.create("mcnn")
+    nn.init.constant_(network.get_parameter("output.bias"), -1.0)
+    output = network(torch.randn(1, 3, 32, 32))
+    assert not output.density.any()
+    (output.density.sum() - 5).abs().backward()
+    gradient = network.get_parameter("output.bias").grad
+    assert gradient is not None and gradient.item() < 0
+    dead = models.create("mcnn", activation="relu")
+    dead.load_state_dict(network.state_dict())
+    (dead(torch.randn(1, 3, 32, 32)).density.sum() - 5).abs().backward()
+    assert not dead.get_parameter("output.bias").grad.any()  # type: ignore[union-attr]
+
+
 def test_nothing_is_published_to_load() -> None:
     with pytest.raises(ConfigError, match="no ImageNet weights"):
         models.create("mcnn", weights="imagenet")

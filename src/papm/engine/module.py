@@ -121,6 +121,17 @@ class CountingModule(pl.LightningModule):
         else:
             optimizer_closure()
 
+    def configure_gradient_clipping(
+        self,
+        optimizer: torch.optim.Optimizer,
+        gradient_clip_val: float | None = None,
+        gradient_clip_algorithm: str | None = None,
+    ) -> None:
+        """Lightning's own refuses a fused optimiser in any mixed precision; bf16 scales no gradients, and fp16 is not fused."""
+        if gradient_clip_val:
+            parameters = [p for group in optimizer.param_groups for p in group["params"]]
+            torch.nn.utils.clip_grad_norm_(parameters, gradient_clip_val)
+
     def _count_error(self, output: Any, batch: TrainBatch) -> Tensor:
         """Mean |count − n| of the crops, the plainest sign of learning."""
         made, _ = batch

@@ -17,13 +17,15 @@ import functools
 import math
 from typing import get_args
 
+import torch
 from torch import Tensor
 
 from papm import ggd
 from papm.errors import ConfigError, unknown
 from papm.losses.base import CountingLoss, LossContext, cell_mask, register
+from papm.points import batch_spacing
 from papm.structures import LossOutput, PointBatch
-from papm.targets import MAX_RADIUS, Domain, Kernel, adaptive_sigma, density_maps, sigma_from_spacing
+from papm.targets import MAX_RADIUS, Domain, Kernel, density_maps, sigma_from_spacing
 
 
 class DensityLoss(CountingLoss):
@@ -77,9 +79,9 @@ class DensityLoss(CountingLoss):
         if points.extents is not None:  # spacing in the whole image, measured where the points were read
             sigma = sigma_from_spacing(points.extents)
         else:
-            sigma = points.xy.new_ones(points.valid.shape)
-            for b, xy in enumerate(points.to_list()):
-                sigma[b][points.valid[b]] = adaptive_sigma(xy, size).to(sigma)
+            distance = batch_spacing(points.xy, points.valid)
+            alone = (size[0] + size[1]) / 8  # CSRNet's rule, as `targets.adaptive_sigma`
+            sigma = torch.where(distance < torch.inf, sigma_from_spacing(distance), alone)
         return density_maps(points, size, "gaussian", sigma, 2.0, self.stride, domain)[:, None]
 
     def compute(self, density: Tensor, points: PointBatch, context: LossContext | None) -> LossOutput:

@@ -11,7 +11,8 @@ always sums to the number of points. The loss is the published one, a sum over c
 
 Both sides follow its gradient: the counter moves its map towards the target, the generator shapes the kernels so that the
 target is one the counter can reach. Neither can cheat on the count: only where a point's mass lies, within its window, is
-learned. The generator belongs to the loss (`loss.parameters()`), so an optimiser must have them too.
+learned. The generator belongs to the loss (`loss.parameters()`), so an optimiser must have them too. Where the pixels are not
+given (`LossContext.images`), all points have the kernel of a plain grey image: one kernel is learned for all of them.
 """
 
 from __future__ import annotations
@@ -118,10 +119,8 @@ class KernelLoss(CountingLoss):
         """The map to learn, [B, 1, h, w]; differentiable by the generator's parameters."""
         images = None if context is None else context.images
         h, w = density.shape[-2:]
-        if images is None or not images.numel():
-            raise ConfigError(
-                "kdmg makes its kernels from the images: call the loss with context=LossContext(images=…)"
-            )
+        if images is None:
+            images = density.new_zeros(len(density), 3, h * self.stride, w * self.stride)
         if images.dim() != 4 or (-(-images.shape[-2] // self.stride), -(-images.shape[-1] // self.stride)) != (h, w):
             raise ConfigError(f"images of {list(images.shape)} do not fit {h}×{w} cells of stride {self.stride}")
         if not points.valid.shape[1]:

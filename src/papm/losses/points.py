@@ -25,6 +25,7 @@ from torch.nn import functional as F
 from papm import ggd, matching
 from papm.errors import ConfigError, DataError, unknown
 from papm.losses.base import LossContext, PointLoss, register
+from papm.points import batch_spacing
 from papm.structures import LossOutput, PointBatch, PointProposals
 
 SLOPE = 0.05  # P2PNet's cost of a pixel, in units of score
@@ -58,21 +59,6 @@ def ggd_cost(
     """
     cost = tau * ggd.transport_cost(r2, sigma, shape)
     return torch.where(cost <= cap, cost, cap + l2_cost(r2))
-
-
-def crop_spacing(points: PointBatch, neighbours: int = 3) -> Tensor:
-    """Mean distance of each point to its nearest `neighbours` in the crop, [B, N]; infinite for a point alone."""
-    n = points.xy.shape[1]
-    k = min(neighbours, n - 1)
-    if k < 1:
-        return torch.full_like(points.xy[..., 0], torch.inf)
-    x, y = points.xy.float().unbind(-1)
-    r = ((x[:, :, None] - x[:, None]) ** 2 + (y[:, :, None] - y[:, None]) ** 2).sqrt()
-    r = r + torch.diag(torch.full_like(r[0, 0], torch.inf))
-    near = r.masked_fill(~points.valid[:, None], torch.inf).topk(k, dim=-1, largest=False).values
-    real = near < torch.inf
-    mean = near.masked_fill(~real, 0.0).sum(-1) / real.sum(-1).clamp(min=1)
-    return torch.where(real.any(-1), mean, torch.inf)
 
 
 class PointMatchingLoss(PointLoss):
@@ -141,7 +127,7 @@ class PointMatchingLoss(PointLoss):
         """σ of the cost: one number, or one a point [B, N]."""
         if not self.bounded:
             return self.sigma
-        spacing = crop_spacing(points) if points.extents is None else points.extents
+        spacing = batch_spacing(points.xy, points.valid) if points.extents is None else points.extents
         return (0.5 * spacing).clamp(self.sigma_min, self.sigma)
 
     def distance_cost(self, r2: Tensor, points: PointBatch) -> Tensor:

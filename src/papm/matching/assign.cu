@@ -140,8 +140,11 @@ assign(const float *__restrict__ costs,  // [B, N, M]
     __syncthreads();
 
     int left = listed[0], growths = 0, scanned = 0, turn = 0;
+    // Every growth takes a column in or gives one away: there are at most m + 1 for each row. More would be a fault, and a
+    // fault may cost pairs, but may not hang the device.
+    const long long most = (long long)left * (m + 1);
     bool fresh = true;  // the list holds the whole forest, for columns without a key; else rows that joined, for all columns
-    while (left) {
+    while (left && growths < most) {
         // Keys from the rows of the list; then the least of all.
         const int rows = listed[turn];
         Found mine = {2 * NEVER, NOBODY};
@@ -192,7 +195,7 @@ assign(const float *__restrict__ costs,  // [B, N, M]
         }
         // A free column: flip the path to the root, and let that tree go.
         if (thread == 0) {
-            for (int at = least.at, i = reached.from;;) {
+            for (int at = least.at, i = reached.from, far = 0; far < n; ++far) {
                 const int held = column[i];
                 column[i] = at, owner[at] = i;
                 if (i == reached.root) break;

@@ -108,6 +108,8 @@ def _on_device(costs: Tensor) -> bool:
 
 def _listed(costs: list[Tensor], solver: Solver) -> list[Pairs]:
     for k, cost in enumerate(costs):
+        if not isinstance(cost, Tensor):
+            raise ConfigError(f"the cost of problem {k} is a tensor [n, m], not {type(cost).__name__}")
         if cost.dim() != 2:
             raise ConfigError(f"the cost of problem {k} has the shape [n, m], not {list(cost.shape)}")
     if not costs:

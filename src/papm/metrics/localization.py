@@ -19,7 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from papm.errors import DataError, unknown
-from papm.metrics import pair_sizes, pairing
+from papm.metrics import pair_sizes
 from papm.metrics.pairing import Array, Graph, Indices, Points, array, canonical, greedy, maximum
 
 Matching = Literal["greedy", "maximum"]
@@ -100,7 +100,7 @@ def within(
     PointScore(tp=1, fp=1, fn=0)
     """
     same_length(predicted, truth)
-    if not isinstance(radius, (int, float)):
+    if not isinstance(radius, (int, float, np.number)):
         same_length(radius, truth, "lists of radii")
     if levels is not None:
         same_length(levels, truth, "lists of levels")
@@ -108,7 +108,9 @@ def within(
     found, existing = np.zeros(LEVELS, np.int64), np.zeros(LEVELS, np.int64)
     for k, (p, t) in enumerate(zip(predicted, truth)):
         xy, objects = array(p, columns=2), array(t, columns=2)
-        reach = np.full(len(objects), float(radius)) if isinstance(radius, (int, float)) else array(radius[k])
+        reach = (
+            np.full(len(objects), float(radius)) if isinstance(radius, (int, float, np.number)) else array(radius[k])
+        )
         level = _levels(levels[k]) if levels is not None else np.zeros(len(objects), np.int64)
         if len(reach) != len(objects) or len(level) != len(objects):
             raise DataError(
@@ -266,7 +268,7 @@ def _greedy_counts(predicted: Array, truth: Array, thresholds: Array) -> Indices
 def _maximum_counts(predicted: Array, truth: Array, thresholds: Array) -> Indices:
     """The sizes of maximum pairings: by the compiled loop, or by NumPy where there is no compiler (eight times slower)."""
     if pair_sizes.available():
-        return pair_sizes.sizes(predicted, truth, thresholds, pairing.MAX_PAIRS)
+        return pair_sizes.sizes(predicted, truth, thresholds, pair_sizes.MOST)
     return _bisected_counts(predicted, truth, thresholds)
 
 

@@ -37,7 +37,10 @@ def array(values: Points, *, columns: int | None = None, what: str = "points") -
     """Finite float64 [n], or [n, columns]; tensors come to the host."""
     if isinstance(values, Tensor):
         values = values.detach().cpu().double().numpy()
-    made = np.asarray(values, dtype=np.float64)
+    try:
+        made = np.asarray(values, dtype=np.float64)
+    except (TypeError, ValueError):  # text, or rows of unequal length
+        raise DataError(f"{what} are numbers in a regular array") from None
     if columns is None:
         made = made.reshape(-1)
     elif made.size == 0:

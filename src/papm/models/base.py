@@ -25,8 +25,10 @@ from papm.structures import DensityOutput, PointBatch
 Kind = Literal["density", "points"]
 Progress = Callable[[int, int | None], None]  # (bytes done, bytes in all when known)
 
-# torch.compiler.is_exporting is new in 2.7; before, is_compiling is true while exporting too.
-_is_exporting: Callable[[], bool] = getattr(torch.compiler, "is_exporting", torch.compiler.is_compiling)
+
+def _is_exporting() -> bool:
+    """Whether torch.export looks on. Not `torch.compiler.is_exporting()`: up to torch 2.11 it is true for torch.compile too."""
+    return bool(getattr(torch.compiler, "_is_exporting_flag", False))
 
 
 @dataclass(frozen=True)

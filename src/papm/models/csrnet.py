@@ -7,7 +7,7 @@ from itertools import pairwise
 from torch import Tensor, nn
 
 from papm.models.base import DensityNetwork, register, require, require_count
-from papm.models.head import start_positive
+from papm.models.head import CROWD, start_positive
 from papm.models.layers import SIGNED_ACTIVATIONS, activate, normal_init
 from papm.models.vgg import VGGTrunk, vgg_trunk
 
@@ -34,7 +34,7 @@ class CSRNet(DensityNetwork):
         normal_init(self.back_end)
         normal_init(self.output)
         if activation == "relu":
-            start_positive(self.output)
+            start_positive(self.output, CROWD * self.stride**2)  # six layers of N(0, 0.01²) give next to nothing
 
     def density(self, images: Tensor) -> Tensor:
         return activate(self.output(self.back_end(self.features(images)[-1])), self.activation)

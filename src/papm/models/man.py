@@ -8,7 +8,7 @@ from torch import Tensor, nn
 from papm.errors import ConfigError, DataError
 from papm.models.attention import EncoderLayer, disagreement
 from papm.models.base import DensityNetwork, check_images, pad_to_multiple, register, require
-from papm.models.head import DensityHead
+from papm.models.head import CROWD, DensityHead
 from papm.models.vgg import VGGTrunk, vgg_trunk
 from papm.structures import DensityOutput, PointBatch
 from papm.targets import touched_cells
@@ -105,4 +105,6 @@ def man(
     if region_weight < 0:
         raise ConfigError(f"region_weight must not be negative, but is {region_weight}")
     head = DensityHead(512, num_classes, stride // 2, activation, upsample)  # its input is twice as coarse as vgg19's
+    assert head.output.bias is not None
+    nn.init.constant_(head.output.bias, CROWD * stride**2)
     return MAN(head, num_classes, stride, region_weight if region_loss else 0.0, checkpoint)

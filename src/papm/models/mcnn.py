@@ -39,7 +39,7 @@ class MCNN(DensityNetwork):
         self.output = nn.Conv2d(sum(channels[-1] for _, channels in COLUMNS), num_classes, 1)
         self.reach = max(sum(k // 2 * stride for k, stride in zip(kernels, (1, 2, 4, 4))) for kernels, _ in COLUMNS)
         normal_init(self)
-        if activation == "relu":
+        if activation in ("relu", "relu-live"):
             start_positive(self.output, BIAS)
 
     def density(self, images: Tensor) -> Tensor:
@@ -59,8 +59,12 @@ def _column(kernels: tuple[int, ...], channels: tuple[int, ...]) -> nn.Sequentia
 
 
 @register("mcnn", kind="density", stride=4, summary="three columns of small convolutions on the grey image (MCNN)")
-def mcnn(*, num_classes: int = 1, activation: str = "relu") -> DensityNetwork:
-    """Starts from random weights, all columns together: nobody pre-trains them one by one as the paper did."""
+def mcnn(*, num_classes: int = 1, activation: str = "relu-live") -> DensityNetwork:
+    """Starts from random weights, all columns together: nobody pre-trains them one by one as the paper did.
+
+    Its output is ReLU's, as published. With ReLU's gradient too (`activation="relu"`), al-papm on 128-px crops of
+    ShanghaiTech A (one seed) left 8 % of the cells alive after 300 steps, and none at ten times the rate.
+    """
     require_count("num_classes", num_classes)
     require("activation", activation, ACTIVATIONS)
     return MCNN(num_classes, activation)

@@ -157,10 +157,21 @@ def load_trunk(module: nn.Module, source: str | Path, arch: str, progress: Progr
             continue
         name = key.removeprefix(prefix)
         if not key.startswith(prefix) or name not in whole:
-            raise CheckpointError(f"{path}: unexpected key '{key}'; this is not a {arch} trunk with torchvision's keys")
+            raise CheckpointError(
+                f"{path}: unexpected key '{key}'; this is not a {arch} trunk with torchvision's keys{_instead(tensors)}"
+            )
         given[name] = value
     _copy(module, given, path, prefix, f"a {arch} trunk", partial=True)
     return used or WeightsUsed(path, sha256_of(path))
+
+
+def _instead(tensors: dict[str, Tensor]) -> str:
+    """Which other trunk a file holds, for messages: a network with the option `trunk` can have it."""
+    given = {key.removeprefix("features.") for key in tensors if key.startswith("features.")}
+    for arch in PUBLISHED:
+        if given == set(parameter_shapes(arch)):
+            return f", but a {arch} trunk (msfanet and p2pnet take it with network.trunk={arch})"
+    return ""
 
 
 def load_network(network: nn.Module, source: str | Path) -> WeightsUsed:
