@@ -102,3 +102,7 @@ def test_without_a_compiler_the_result_is_the_same(monkeypatch: pytest.MonkeyPat
     fast = qnrf(predicted, truth, matching="maximum")
     monkeypatch.setattr(pair_sizes, "_library", lambda: None)
     assert (qnrf(predicted, truth, matching="maximum").pairs == fast.pairs).all()
+
+
+def test_no_limits_no_sizes() -> None:
+    assert pair_sizes.sizes(np.zeros((2, 2)), np.zeros((2, 2)), np.zeros(0), 10).shape == (0,)

@@ -41,7 +41,7 @@ def sizes(predicted: Array, truth: Array, limits: Array, most: int) -> Indices:
     [0, 1, 2]
     """
     made = np.zeros(len(limits), np.int64)
-    if not len(predicted) or not len(truth):
+    if not len(predicted) or not len(truth) or not len(limits):
         return made
     library = _library()
     assert library is not None
