@@ -56,9 +56,12 @@ def read_image(path: str | Path) -> Tensor:
         return decode_image(stream, str(path))
 
 
-def decode_image(stream: BinaryIO, name: str = "image") -> Tensor:
-    """The same from an open binary stream (an upload, a member of an archive); `name` is used in messages."""
-    with _opened(stream, name) as im:
+def decode_image(stream: BinaryIO, name: str = "image", limit: int | None = None) -> Tensor:
+    """The same from an open binary stream (an upload, a member of an archive); `name` is used in messages.
+
+    `limit` pixels, where given, take the place of `max_pixels()`.
+    """
+    with _opened(stream, name, limit) as im:
         rgb = _to_rgb(im)
         if isinstance(rgb, np.ndarray):
             return torch.from_numpy(rgb).permute(2, 0, 1).contiguous()
@@ -176,17 +179,18 @@ def _open_file(path: Path) -> BinaryIO:
 
 
 @contextmanager
-def _opened(stream: BinaryIO, name: str) -> Iterator[Image.Image]:
+def _opened(stream: BinaryIO, name: str, own_limit: int | None = None) -> Iterator[Image.Image]:
     """The image behind a stream, its size checked; whatever a decoder raises inside becomes a DataError."""
-    limit = max_pixels()
+    limit = max_pixels() if own_limit is None else own_limit
+    how = "; raise it with the environment variable PAPM_MAX_PIXELS if the file is trusted" if own_limit is None else ""
     with _own_limit():
         try:
             with Image.open(stream, formats=_FORMATS) as im:
                 pixels = im.width * im.height
                 if pixels > limit:
                     raise DataError(
-                        f"{name}: {im.width}×{im.height} is {pixels / 1e6:.0f} megapixels, more than the limit of"
-                        f" {limit / 1e6:g}; raise it with the environment variable PAPM_MAX_PIXELS if the file is trusted"
+                        f"{name}: {im.width}×{im.height} is {pixels / 1e6:.4g} megapixels, more than the limit of"
+                        f" {limit / 1e6:g}{how}"
                     )
                 yield im
         except DataError:

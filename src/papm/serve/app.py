@@ -1,0 +1,179 @@
+"""The web application: three questions (`/api/model`, `/api/count`, `/api/preview`), `/healthz`, and the page.
+
+    POST /api/count     form: image (a file), roi ([[x, y], …], optional), density (png, values or none)
+                        -> {image, count, width, height, points, classes, density}
+    POST /api/preview   form: image -> a JPEG
+    GET  /api/model     -> {name, method, backbone, classes, trained_on, …}
+
+What is wrong with a request is said in one sentence, {"error": …}. Uploads stay in memory and are forgotten with the answer.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncGenerator, Callable, Collection
+from functools import partial
+from pathlib import Path
+from threading import Event
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import torch
+
+from papm.errors import DataError, PapmError
+from papm.predict.predictor import Counter
+from papm.serve import counting
+from papm.serve.counting import Abandoned, Limits, Upload
+from papm.serve.desk import Busy, Desk
+from papm.serve.guard import Guard
+
+if TYPE_CHECKING:  # an extra: imported where it is used
+    from starlette.requests import Request
+    from starlette.responses import Response
+
+T = TypeVar("T")
+STATIC = Path(__file__).parent / "static"
+SCRIPTS = ("papm.js", "files.js", "gestures.js", "painting.js", "sending.js")
+PAGE = ("index.html", "papm.css", "icon.svg", *SCRIPTS)  # nothing else is ever read for a request
+IDLE = 30.0  # seconds without a byte of an upload
+TEXT = 1_000_000  # bytes of a field that is not a file: a polygon
+
+
+class TooLarge(PapmError):
+    """An upload of more bytes than are taken."""
+
+
+class NoMemory(PapmError):
+    """An image that this machine cannot hold."""
+
+
+STATUS: dict[type[PapmError], int] = {Busy: 503, TooLarge: 413, NoMemory: 507}  # the others are 400
+
+
+def application(
+    counter: Counter,
+    about: dict[str, Any],
+    limits: Limits | None = None,
+    names: Collection[str] = (),
+    desk: Desk | None = None,
+) -> Guard:
+    """The application around a model; `names` are those of this machine, besides its addresses and localhost."""
+    from starlette.applications import Starlette
+    from starlette.exceptions import HTTPException
+    from starlette.responses import FileResponse, JSONResponse, Response
+    from starlette.routing import Route
+
+    limits = limits or Limits()
+    desk = desk or Desk()
+
+    def fixed(name: str) -> Route:
+        async def send(request: Request) -> Response:
+            return FileResponse(STATIC / name)
+
+        return Route("/" if name == "index.html" else f"/{name}", send)
+
+    async def health(request: Request) -> Response:
+        return JSONResponse({"status": "ok"})
+
+    async def model(request: Request) -> Response:
+        return JSONResponse(about)
+
+    async def count(request: Request) -> Response:
+        return JSONResponse(await _served(request, desk, limits, partial(counting.count, counter, limits=limits)))
+
+    async def preview(request: Request) -> Response:
+        made = await _served(request, desk, limits, lambda upload, stop: counting.small_picture(upload, limits))
+        return Response(made, media_type="image/jpeg")
+
+    async def refused(request: Request, error: Exception) -> Response:
+        status = next((code for kind, code in STATUS.items() if isinstance(error, kind)), 400)
+        return JSONResponse({"error": str(error)}, status, {"retry-after": "5"} if status == 503 else None)
+
+    async def unknown(request: Request, error: Exception) -> Response:
+        assert isinstance(error, HTTPException)
+        return JSONResponse({"error": error.detail}, error.status_code, error.headers)
+
+    async def abandoned(request: Request, error: Exception) -> Response:
+        return Response(status_code=499)  # nobody reads it
+
+    async def defect(request: Request, error: Exception) -> Response:
+        return JSONResponse({"error": "a defect of papm; its terminal says more"}, 500)
+
+    app = Starlette(
+        routes=[
+            *map(fixed, PAGE),
+            Route("/healthz", health),
+            Route("/api/model", model),
+            Route("/api/count", count, methods=["POST"]),
+            Route("/api/preview", preview, methods=["POST"]),
+        ],
+        exception_handlers={PapmError: refused, HTTPException: unknown, Abandoned: abandoned, Exception: defect},
+    )
+    return Guard(app, names, limits.bytes)
+
+
+async def _served(request: Request, desk: Desk, limits: Limits, job: Callable[[Upload, Event], T]) -> T:
+    """The result of a job on the image of a request, when its turn comes."""
+    try:
+        with desk.seat():
+            upload = await _upload(request, limits)
+            # After its body a request has only one more thing to say: that nobody waits any longer.
+            return await desk.work(partial(_in_memory, job, upload), request.receive())
+    except Busy:
+        async for _ in _body(request, limits):  # a browser does not listen before it has sent everything
+            pass
+        raise
+
+
+def _in_memory(job: Callable[[Upload, Event], T], upload: Upload, stop: Event) -> T:
+    try:
+        return job(upload, stop)
+    except (MemoryError, RuntimeError) as error:  # torch's own are RuntimeErrors
+        if isinstance(error, MemoryError | torch.OutOfMemoryError) or "allocate memory" in str(error):
+            raise NoMemory(f"{upload.name}: not enough memory; start papm serve with a smaller --tile") from None
+        raise
+
+
+async def _upload(request: Request, limits: Limits) -> Upload:
+    """The form of a request, never on disk."""
+    from starlette.datastructures import UploadFile
+    from starlette.formparsers import MultiPartException, MultiPartParser
+
+    class InMemory(MultiPartParser):
+        spool_max_size = limits.bytes + 1
+
+    if not request.headers.get("content-type", "").startswith("multipart/form-data"):
+        raise DataError("send a form (multipart/form-data) with the file 'image'")
+    try:
+        parser = InMemory(request.headers, _body(request, limits), max_files=1, max_fields=8, max_part_size=TEXT)
+        form = await parser.parse()
+    except MultiPartException as error:
+        raise DataError(f"not a form that can be read ({error.message})") from None
+    try:
+        image = form.get("image")
+        if not isinstance(image, UploadFile):
+            raise DataError("the form has no file 'image'")
+        roi, density = (str(form.get(key) or other) for key, other in (("roi", ""), ("density", "png")))
+        return Upload(await image.read(), counting.plain_name(image.filename), roi, density)
+    finally:
+        await form.close()
+
+
+async def _body(request: Request, limits: Limits) -> AsyncGenerator[bytes, None]:
+    """The body of a request, bounded in bytes, and in the time between two of them."""
+    from starlette.requests import ClientDisconnect
+
+    size, chunks = 0, request.stream()
+    while True:
+        try:
+            async with asyncio.timeout(IDLE):
+                chunk = await anext(chunks, None)
+        except TimeoutError:
+            raise DataError(f"the upload stopped: nothing came for {IDLE:.0f} seconds") from None
+        except ClientDisconnect:
+            raise Abandoned from None
+        if chunk is None:
+            return
+        size += len(chunk)
+        if size > limits.bytes:
+            raise TooLarge(f"the upload is larger than {limits.bytes / 1e6:.0f} MB, the most that is taken")
+        yield chunk

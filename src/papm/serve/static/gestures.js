@@ -1,0 +1,46 @@
+// Mouse, pen and fingers on the canvas: dragging pans, the wheel and two fingers zoom, what stays in its place is a tap.
+
+const STILL = { mouse: 4, pen: 6, touch: 9 }; // pixels that a tap may wander
+
+export function gestures(canvas, { pan, zoom, tap, touched }) {
+  const down = new Map(); // pointers by id, where they were last
+  let travelled = 0;
+
+  const at = (x, y) => { // in pixels of the canvas
+    const box = canvas.getBoundingClientRect();
+    return [x - box.left - canvas.clientLeft, y - box.top - canvas.clientTop];
+  };
+  const still = (e) => travelled < (STILL[e.pointerType] || STILL.touch);
+
+  canvas.addEventListener("pointerdown", (e) => {
+    canvas.setPointerCapture(e.pointerId);
+    if (!down.size) travelled = 0;
+    down.set(e.pointerId, e);
+    touched();
+  });
+  canvas.addEventListener("pointermove", (e) => {
+    const before = down.get(e.pointerId);
+    if (!before) return;
+    const [dx, dy] = [e.clientX - before.clientX, e.clientY - before.clientY];
+    const other = [...down.values()].find((p) => p.pointerId !== e.pointerId);
+    down.set(e.pointerId, e);
+    travelled += Math.hypot(dx, dy) + (other ? 100 : 0); // two fingers are never a tap
+    if (still(e)) return;
+    canvas.classList.add("dragging");
+    if (!other) return pan(dx, dy);
+    const apart = (p) => Math.hypot(p.clientX - other.clientX, p.clientY - other.clientY);
+    pan(dx / 2, dy / 2); // the point between the fingers moves half as far as one of them
+    zoom(apart(e) / Math.max(1, apart(before)), ...at((e.clientX + other.clientX) / 2, (e.clientY + other.clientY) / 2));
+  });
+  for (const kind of ["pointerup", "pointercancel"]) {
+    canvas.addEventListener(kind, (e) => {
+      const known = down.delete(e.pointerId);
+      canvas.classList.remove("dragging");
+      if (kind === "pointerup" && known && !down.size && !e.button && still(e)) tap(...at(e.clientX, e.clientY), e.pointerType !== "mouse");
+    });
+  }
+  canvas.addEventListener("wheel", (e) => {
+    e.preventDefault();
+    zoom(Math.exp(-e.deltaY * (e.deltaMode ? 0.05 : 0.0016)), ...at(e.clientX, e.clientY));
+  }, { passive: false });
+}

@@ -1,0 +1,182 @@
+"""The page in a real browser: what it counts, corrects and gives to download. Needs playwright and Chromium, or skips."""
+
+from __future__ import annotations
+
+import csv
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+import time
+import zipfile
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+import papm
+from papm import checkpoint, data, models
+from papm.checkpoint import ModelSpec
+from papm.data.readers.regions import inside
+from papm.predict.overlay import save_png
+
+CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
+pytestmark = [pytest.mark.slow, pytest.mark.skipif(CHROMIUM is None, reason="no Chromium here")]
+sync_api = pytest.importorskip("playwright.sync_api")
+pytest.importorskip("uvicorn")
+SIZE = (120, 160)
+
+
+@pytest.fixture(scope="module")
+def world(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Three images and a model of two classes."""
+    root = tmp_path_factory.mktemp("page")
+    torch.manual_seed(0)
+    for name in ("img2", "img10"):
+        save_png(torch.randint(0, 256, (3, *SIZE), dtype=torch.uint8), root / "photos" / f"{name}.png")
+    from PIL import Image
+
+    Image.open(root / "photos" / "img2.png").save(root / "photos" / "scan.tif")
+    options = {"num_classes": 2}
+    spec = ModelSpec("tiny", options, "hd-papm", {}, 7, ("car", "bus"))
+    checkpoint.save(root / "run" / "best.ckpt", spec, models.create("tiny", **options).state_dict())
+    return root
+
+
+@pytest.fixture(scope="module")
+def page(world: Path) -> Iterator[Any]:
+    """The page of a real `papm serve`, which may load nothing from elsewhere and complain of nothing."""
+    env = {**os.environ, "PYTHONPATH": str(Path(papm.__file__).parents[1]), "OMP_NUM_THREADS": "1"}
+    words = [sys.executable, "-m", "papm", "serve", str(world / "run"), "--port", "0"]
+    server = subprocess.Popen(words, stdout=subprocess.PIPE, text=True, env=env)
+    try:
+        assert server.stdout is not None
+        found = re.search(r"http://\S+", server.stdout.readline())
+        assert found
+        with sync_api.sync_playwright() as play:
+            browser = play.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
+            made = browser.new_page(viewport={"width": 1300, "height": 900})
+            said: list[str] = []
+            made.on("console", lambda message: said.append(message.text))
+            made.on("pageerror", lambda error: said.append(str(error)))
+            made.on("request", lambda request: said.append(request.url) if elsewhere(request.url, found[0]) else None)
+            made.goto(found[0])
+            made.set_input_files("#files", sorted((world / "photos").iterdir()))
+            until(lambda: made.inner_text("#status").startswith("3 of 3 images counted"))
+            yield made
+            assert said == []
+            browser.close()
+    finally:
+        server.kill()
+        server.wait()
+
+
+def elsewhere(url: str, here: str) -> bool:
+    return not url.startswith((here, "blob:", "data:"))
+
+
+def until(true: Callable[[], bool], seconds: float = 30) -> None:
+    """The page forbids `eval`, which is how playwright would wait for it."""
+    end = time.monotonic() + seconds
+    while not true():
+        assert time.monotonic() < end, "it did not happen"
+        time.sleep(0.05)
+
+
+def saved(page: Any, button: str, path: Path) -> Path:
+    with page.expect_download() as got:
+        page.click(button)
+    path = path / got.value.suggested_filename
+    got.value.save_as(path)
+    return path
+
+
+def test_what_is_counted_corrected_and_saved(page: Any, world: Path, tmp_path: Path) -> None:
+    counter = papm.Counter.load(world / "run", "cpu")
+    plain = {p.name: counter.predict(p) for p in (world / "photos").iterdir()}
+    names = page.locator(".item .name").all_inner_texts()
+    assert names == ["img2.png", "img10.png", "scan.tif"]  # in natural order; the browser cannot show the last itself
+
+    # a dot is added in the middle of the image, by the keyboard, and removed and added again
+    first = plain["img2.png"]
+    assert first.points is not None and first.labels is not None
+    page.locator(".item").first.click()
+    page.check("input[value=dots]", force=True)
+    page.select_option("#class", "1")
+    page.focus("#canvas")
+    before = int(page.inner_text("#dots"))
+    for key in ("+", "+", "+", "+", "ArrowRight", "Enter", "Enter", "Enter"):
+        page.keyboard.press(key)
+    assert (before, int(page.inner_text("#dots"))) == (len(first.points), len(first.points) + 1)
+    assert page.inner_text("#dots-note") == "1 added, 0 removed by hand" and page.is_checked("#checked")
+
+    # a region by clicks
+    page.check("input[value=region]", force=True)
+    page.click("#zoom-fit")
+    box = page.locator("#canvas").bounding_box()
+    corners = [(0.4, 0.3), (0.7, 0.35), (0.5, 0.7)]
+    for x, y in [*corners, corners[0]]:
+        page.mouse.click(box["x"] + x * box["width"], box["y"] + y * box["height"])
+    until(lambda: page.inner_text("#region") != "…")
+    drawn = json.loads(saved(page, "#get-regions", tmp_path).read_text())
+    region = inside([np.array(p) for p in drawn["img2.png"]], SIZE)
+    assert 100 < int(region.sum()) < SIZE[0] * SIZE[1] / 2
+
+    # another image is checked as it is
+    page.locator(".item").nth(1).click()
+    page.check("#checked")
+
+    with saved(page, "#get-counts", tmp_path).open(newline="") as file:
+        rows = {r["image"]: r for r in csv.DictReader(file)}
+    for name, made in plain.items():
+        assert float(rows[name]["count"]) == pytest.approx(made.count, abs=1e-4)
+        assert float(rows[name]["count_bus"]) == pytest.approx(made.class_counts[1], abs=1e-4)
+    inner = counter.predict(world / "photos" / "img2.png", roi=region)
+    assert float(rows["img2.png"]["count_in_region"]) == pytest.approx(inner.count, abs=1e-4)
+    assert [rows[n]["checked_dots"] for n in names] == [str(before + 1), str(len(plain["img10.png"].points)), ""]
+
+    with saved(page, "#get-points", tmp_path).open(newline="") as file:
+        points = [r for r in csv.DictReader(file) if r["image"] == "img2.png"]
+    xy = torch.tensor([[float(r["x"]), float(r["y"])] for r in points])
+    torch.testing.assert_close(xy[:-1], first.points, atol=0.011, rtol=0)
+    assert points[-1]["score"] == "" and points[-1]["label"] == "1"
+    column, row = xy.floor().long().unbind(-1)
+    assert rows["img2.png"]["dots_in_region"] == str(int(region[row, column].sum()))
+
+    # the checked dots are a dataset that papm opens
+    shutil.copytree(world / "photos", tmp_path / "set")
+    (tmp_path / "set" / "scan.tif").unlink()
+    with zipfile.ZipFile(saved(page, "#get-dots", tmp_path)) as archive:
+        assert archive.testzip() is None
+        archive.extractall(tmp_path / "set")
+    opened = {s.name: s for s in data.open("folder", tmp_path / "set")["all"]}
+    assert sorted(opened) == ["img10", "img2"]
+    assert torch.equal(opened["img2"].points, xy) and opened["img2"].labels is not None
+    assert opened["img2"].labels.tolist() == [*first.labels.tolist(), 1]
+
+
+def test_it_fits_a_phone(page: Any) -> None:
+    page.set_viewport_size({"width": 360, "height": 740})
+    assert page.evaluate("() => document.documentElement.scrollWidth") <= 360
+    page.set_viewport_size({"width": 1300, "height": 900})
+
+
+def test_undo_and_removing_images(page: Any) -> None:
+    page.locator(".item").nth(2).click()
+    page.check("input[value=dots]", force=True)
+    before = page.inner_text("#dots")
+    page.focus("#canvas")
+    for key in ("ArrowRight", "Enter"):
+        page.keyboard.press(key)
+    assert page.inner_text("#dots") != before
+    page.click("#undo")
+    assert page.inner_text("#dots") == before and page.is_disabled("#undo")
+    for left in (2, 1, 0):
+        page.locator(".gone").first.click()
+        assert page.locator(".item").count() == left
+    assert page.is_hidden("#work")
