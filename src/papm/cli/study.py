@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from papm.cli.study_options import read_pairs, read_seeds, read_settings, read_weights
 from papm.errors import ConfigError, unknown
 
 if TYPE_CHECKING:
@@ -95,7 +96,7 @@ def show(
         raise unknown("selection", select, SELECTIONS)
     if markdown + json + (html is not None) > 1:
         raise ConfigError("give one of --markdown, --json and --html")
-    study = _study(name, only, _settings(settings, {"select": "--select"}))
+    study = _study(name, only, read_settings(settings, {"select": "--select"}))
     view = shown.view(study, _results(results), select=select, everything=everything)
     if html is not None:
         ui.say(f"Page: {shown.write_page(view, html)}")
@@ -146,13 +147,13 @@ def run(
     if select not in SELECTIONS:
         raise unknown("selection", select, SELECTIONS)
     taken = {"seed": "--seeds", "select": "--select", "weights": "--weights"}
-    study = _study(name, only, _settings(settings, taken))
+    study = _study(name, only, read_settings(settings, taken))
     request = Request(
-        data=_pairs(data, "--data DATASET=FOLDER"),
-        weights=_weights(weights),
+        data=read_pairs(data, "--data DATASET=FOLDER"),
+        weights=read_weights(weights),
         out=out,
         results=results,
-        seeds=_seeds(seeds),
+        seeds=read_seeds(seeds),
         select=select,
         again=again,
     )
@@ -204,82 +205,12 @@ def _work_off(tasks: list[Task], jobs: int, minutes: float | None, json: bool) -
         raise typer.Exit(1)
 
 
-def _pairs(given: list[str] | None, form: str) -> dict[str, str]:
-    """NAME=VALUE options as a mapping.
-
-    >>> _pairs(["trancos=data/TRANCOS"], "--data DATASET=FOLDER")
-    {'trancos': 'data/TRANCOS'}
-    """
-    out: dict[str, str] = {}
-    for pair in given or []:
-        key, equals, value = pair.partition("=")
-        if not (key and equals and value):
-            raise ConfigError(f"'{pair}' is not of the form {form}")
-        out[key] = value
-    return out
-
-
-def _weights(given: list[str] | None) -> dict[str, str]:
-    """Weights by network; those without a network are for all others.
-
-    >>> _weights(["imagenet", "csrnet=none"])
-    {'': 'imagenet', 'csrnet': 'none'}
-    """
-    from papm import models
-
-    out: dict[str, str] = {}
-    for text in given or []:
-        network, equals, value = text.partition("=")
-        named = bool(equals) and network in models.names()
-        key, source = (network, value) if named else ("", text)
-        if source not in ("imagenet", "none") and not Path(source).expanduser().is_file():
-            raise ConfigError(f"--weights {text}: no such file; give imagenet, none, FILE or NETWORK=FILE")
-        out[key] = source
-    return out
-
-
-def _seeds(text: str) -> tuple[int, ...]:
-    """
-    >>> _seeds("0,1,2")
-    (0, 1, 2)
-    """
-    try:
-        found = tuple(dict.fromkeys(int(t) for t in text.split(",")))
-    except ValueError:
-        found = ()
-    if not found or min(found) < 0:
-        raise ConfigError(f"--seeds is whole numbers separated by commas, such as 0,1,2; got '{text}'")
-    return found
-
-
 def _study(name: str, only: list[str] | None, settings: Mapping[str, Any]) -> Study:
     """The study with these cells and these settings."""
     from papm.study import tables
 
     study = tables.load(name).only(only or [])
     return study.with_settings(settings) if settings else study
-
-
-def _settings(pairs: list[str] | None, taken: Mapping[str, str]) -> dict[str, Any]:
-    """key=value pairs as settings of a study: `loss.sigma`, not a nested mapping."""
-    from papm.config import GROUPS, names, parse_overrides
-
-    out: dict[str, Any] = {}
-    for pair in pairs or []:
-        key = pair.partition("=")[0]
-        if key in taken:
-            raise ConfigError(f"give {key} as {taken[key]}, not as {key}=…")
-        if key in ("data", "method", "backbone", *GROUPS.values()) and "." not in key:
-            raise ConfigError(f"{key} is what the cells of a study say; choose cells with --only")
-        value: Any = parse_overrides([pair])
-        if key.partition(".")[0] in GROUPS:
-            value = next(iter(value.values()))
-            out[key] = next(iter(value.values()))
-        elif key not in names():
-            raise unknown("key", key, names())
-        else:
-            out |= value
-    return out
 
 
 def _results(places: list[Path] | None) -> list[Result]:

@@ -73,7 +73,7 @@ def datasets_given(study: Study, data: Mapping[str, str]) -> tuple[list[str], li
             raise ConfigError(
                 f"--data {name}={folder}: study '{study.name}' has no such dataset, only {', '.join(study.datasets)}"
             )
-        if not Path(folder).expanduser().exists():
+        if base.reader(name).make is None and not Path(folder).expanduser().exists():
             raise DataError(f"{folder}: no such folder (for dataset '{name}')")
     have = [d for d in study.datasets if d in data or base.reader(d).make is not None]
     lacking = [d for d in study.datasets if d not in have]

@@ -1,0 +1,80 @@
+"""What the commands over many trainings share: reading --weights, --seeds and key=value as a study wants them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from papm.errors import ConfigError, unknown
+
+
+def read_pairs(given: list[str] | None, form: str) -> dict[str, str]:
+    """NAME=VALUE options as a mapping.
+
+    >>> read_pairs(["trancos=data/TRANCOS"], "--data DATASET=FOLDER")
+    {'trancos': 'data/TRANCOS'}
+    """
+    out: dict[str, str] = {}
+    for pair in given or []:
+        key, equals, value = pair.partition("=")
+        if not (key and equals and value):
+            raise ConfigError(f"'{pair}' is not of the form {form}")
+        out[key] = value
+    return out
+
+
+def read_weights(given: list[str] | None) -> dict[str, str]:
+    """Weights by network; those without a network are for all others.
+
+    >>> read_weights(["imagenet", "csrnet=none"])
+    {'': 'imagenet', 'csrnet': 'none'}
+    """
+    from papm import models
+
+    out: dict[str, str] = {}
+    for text in given or []:
+        network, equals, value = text.partition("=")
+        named = bool(equals) and network in models.names()
+        key, source = (network, value) if named else ("", text)
+        if source not in ("imagenet", "none") and not Path(source).expanduser().is_file():
+            raise ConfigError(f"--weights {text}: no such file; give imagenet, none, FILE or NETWORK=FILE")
+        out[key] = source
+    return out
+
+
+def read_seeds(text: str) -> tuple[int, ...]:
+    """Whole numbers from `0,1,2`, once each.
+
+    >>> read_seeds("0,1,2")
+    (0, 1, 2)
+    """
+    try:
+        found = tuple(dict.fromkeys(int(t) for t in text.split(",")))
+    except ValueError:
+        found = ()
+    if not found or min(found) < 0:
+        raise ConfigError(f"--seeds is whole numbers separated by commas, such as 0,1,2; got '{text}'")
+    return found
+
+
+def read_settings(given: list[str] | None, taken: Mapping[str, str]) -> dict[str, Any]:
+    """key=value pairs as settings of a study: `loss.sigma`, not a nested mapping."""
+    from papm.config import GROUPS, names, parse_overrides
+
+    out: dict[str, Any] = {}
+    for pair in given or []:
+        key = pair.partition("=")[0]
+        if key in taken:
+            raise ConfigError(f"give {key} as {taken[key]}, not as {key}=…")
+        if key in ("data", "method", "backbone", *GROUPS.values()) and "." not in key:
+            raise ConfigError(f"{key} is what the cells of a study say; choose cells with --only")
+        value: Any = parse_overrides([pair])
+        if key.partition(".")[0] in GROUPS:
+            value = next(iter(value.values()))
+            out[key] = next(iter(value.values()))
+        elif key not in names():
+            raise unknown("key", key, names())
+        else:
+            out |= value
+    return out
