@@ -227,7 +227,7 @@ RULES: list[tuple[dict[str, Any], str]] = [
     *[({k: 0}, f"{k} must be at least 1, not 0") for k in ("steps", "batch", "devices", "log_every", "save_every")],
     ({"crop": 8}, "crop must be at least 16"),
     *[({k: -1}, f"{k} must not be negative, but is -1") for k in
-      ("lr", "trunk_lr", "weight_decay", "warmup", "clip", "margin", "region", "noise", "eval_every", "seed")],
+      ("lr", "trunk_lr", "weight_decay", "warmup", "clip", "margin", "region", "noise", "correct", "eval_every", "seed")],
     *[({k: v}, f"{k} is a probability") for k in ("flip", "grey") for v in (-0.1, 1.1)],
     *[({"ema": v}, "ema is a decay") for v in (-0.1, 1.0)],
     *[({"val_fraction": v}, "val_fraction is a share") for v in (0.0, 1.0)],
@@ -240,8 +240,11 @@ RULES: list[tuple[dict[str, Any], str]] = [
     ({"crop": 64, "margin": 32}, "leaves nothing of a crop of 64"),
     ({"crop": 256, "region": 96}, "region=96 must divide"),
     ({"crop": 256, "margin": 16, "region": 64}, "region=64 must divide the crop inside its margin, 224"),
-    *[({k: v}, f"{k} must be a finite number") for k in ("lr", "trunk_lr", "noise", "ema", "scale_max", "clip", "flip")
-      for v in (math.nan, math.inf)],
+    ({"correct": 8.0, "scale_max": 1.3}, "correct is a distance in pixels"),
+    ({"correct": 17.0, "margin": 16}, "correct=17 needs a margin of at least 32, not 16"),
+    ({"correct": 12.0, "correct_kind": "gaussian", "margin": 16}, "at least 32, not 16"),
+    *[({k: v}, f"{k} must be a finite number") for k in ("lr", "trunk_lr", "noise", "correct", "ema", "scale_max", "clip",
+      "flip") for v in (math.nan, math.inf)],
 ]  # fmt: skip
 
 
@@ -257,6 +260,27 @@ def test_what_is_just_allowed() -> None:
     TrainConfig(crop=16, steps=1, batch=1, flip=0.0, grey=1.0, ema=0.0, scale_min=0.1, scale_max=10.0, lr=0.0)
     TrainConfig(crop=256, margin=64, region=128)
     TrainConfig(crop=48, margin=16, region=16)
+    TrainConfig(correct=16.0, margin=16)
+
+
+@pytest.mark.parametrize(
+    ("values", "frame", "view"),
+    [
+        ({}, 0, 256),
+        ({"margin": 48}, 48, 256),
+        ({"correct": 32.0}, 32, 320),
+        ({"correct": 12.0}, 16, 288),
+        ({"correct": 33.0, "correct_kind": "disc"}, 48, 352),
+        ({"correct": 12.0, "correct_kind": "gaussian"}, 32, 320),
+        ({"correct": 12.0, "margin": 32}, 32, 256),
+        ({"noise": 32.0}, 0, 256),
+    ],
+)
+def test_the_crop_grows_by_the_displacement_that_is_corrected(values: dict[str, Any], frame: int, view: int) -> None:
+    """A margin that was set is part of the crop, as ever; one that was not is put around it."""
+    made = TrainConfig(**values)
+    assert (made.frame, made.view) == (frame, view) and made.frame >= made.correct
+    assert from_mapping(to_mapping(made)) == made  # what is stored is what was asked for
 
 
 def test_nan_from_the_command_line() -> None:

@@ -62,6 +62,8 @@ class TrainConfig:
     noise: float = 0.0  # training points are moved by this many pixels once, before training
     noise_kind: Literal["ring", "disc", "gaussian"] = "ring"
     noise_edge: Literal["redraw", "clip", "drop"] = "redraw"
+    correct: float = 0.0  # the loss takes training points to lie this many pixels from their objects, 0: on them
+    correct_kind: Literal["ring", "disc", "gaussian"] = "ring"
 
     # the machine
     device: Literal["auto", "cpu", "cuda"] = "auto"
@@ -93,7 +95,8 @@ class TrainConfig:
             if getattr(self, name) < low:
                 raise ConfigError(f"{name} must be at least {low}, not {getattr(self, name)}")
         non_negative = (
-            "lr", "trunk_lr", "weight_decay", "warmup", "clip", "margin", "region", "noise", "eval_every", "seed",
+            "lr", "trunk_lr", "weight_decay", "warmup", "clip", "margin", "region", "noise", "correct", "eval_every",
+            "seed",
         )  # fmt: skip
         for name in non_negative:
             if (getattr(self, name) or 0) < 0:
@@ -121,6 +124,30 @@ class TrainConfig:
             raise ConfigError(
                 f"region={self.region} must divide the crop inside its margin, {self.crop - 2 * self.margin}"
             )
+        if self.correct and (self.scale_min != 1 or self.scale_max != 1):
+            raise ConfigError(
+                "correct is a distance in pixels of the images, which scale_min and scale_max change: leave them at 1"
+            )
+        if self.correct and 0 < self.margin < self.reach:
+            raise ConfigError(
+                f"correct={self.correct:g} needs a margin of at least {self.reach}, not {self.margin}; 0 finds it"
+            )
+
+    @property
+    def reach(self) -> int:
+        """How far away the objects of the points may be: `correct`, 2σ for a Gaussian, rounded up to a multiple of 16."""
+        far = self.correct * (2 if self.correct_kind == "gaussian" else 1)
+        return -(-math.ceil(far) // 16) * 16
+
+    @property
+    def frame(self) -> int:
+        """Pixels on each side that the network sees and the loss does not: `margin`, or else what `correct` needs."""
+        return self.margin or self.reach
+
+    @property
+    def view(self) -> int:
+        """Side of what the network sees: the crop, grown by the frame that `correct` needs where no margin is set."""
+        return self.crop + 2 * (self.frame - self.margin)
 
 
 GROUPS = {"loss": "loss", "network": "network", "data": "options"}

@@ -15,6 +15,7 @@ from papm import losses
 from papm.graphs import round_up
 from papm.losses.base import CountingLoss, LossContext
 from papm.losses.classes import ClassLoss
+from papm.losses.forward import ForwardLoss
 from papm.losses.recorded import AFTER, Recorder, flatten, rebuild
 from papm.losses.regions import RegionLoss
 from papm.structures import LossOutput, PointBatch
@@ -95,7 +96,9 @@ class Grows(CountingLoss):
         return LossOutput(total, {"sum": total})
 
 
-@pytest.mark.parametrize("wrap", [lambda loss: RegionLoss(loss, 64), lambda loss: ClassLoss(loss, 1)])
+@pytest.mark.parametrize(
+    "wrap", [lambda loss: RegionLoss(loss, 64), lambda loss: ClassLoss(loss, 1), lambda loss: ForwardLoss(loss, 8.0)]
+)
 def test_a_loss_around_one_that_changes_on_the_way(wrap: Callable[[CountingLoss], CountingLoss]) -> None:
     """Recorded, the loss inside is no longer called: it must hear of the progress all the same."""
     loss, recorder = wrap(Grows(8)), Recorder(lambda function, pool: ((lambda: None), function()))

@@ -18,6 +18,7 @@ from papm.data.splits import Splits
 from papm.engine.data import several_classes
 from papm.errors import ConfigError, unknown
 from papm.losses.classes import ClassLoss
+from papm.losses.forward import ForwardLoss
 from papm.losses.regions import RegionLoss
 from papm.models import Network
 from papm.models.base import Progress
@@ -31,6 +32,8 @@ def resolve(method: str, backbone: str, given: dict[str, Any]) -> TrainConfig:
     merged: dict[str, Any] = {
         k: {**recipe.get(k, {}), **(given.get(k) or {})} for k in ("loss", "network") if k in recipe or k in given
     }
+    if given.get("correct") and methods.method(method).network == "points":
+        raise ConfigError(f"correct is for losses on density maps; method '{method}' matches points")
     config = configuration.from_mapping({**recipe, **given, **merged, "method": method, "backbone": backbone})
     known = models.info(backbone).options
     for key in config.network:
@@ -76,17 +79,19 @@ def build_network(config: TrainConfig, progress: Progress | None = None) -> Netw
 
 
 def build_loss(config: TrainConfig, stride: int) -> losses.CountingLoss:
-    """The loss of a configuration, map by map where there are several classes, on blocks when a region is set."""
+    """The loss of a configuration: the map is displaced (`correct`), cut into blocks (`region`) and taken class by class."""
     loss = losses.create(methods.method(config.method).loss, stride=stride, **config.loss)
     if several_classes(config) and not isinstance(loss, losses.PointLoss):
         loss = ClassLoss(loss, int(config.network["num_classes"]))
-    if not config.region:
-        return loss
-    if isinstance(loss, losses.PointLoss):
+    if config.region and isinstance(loss, losses.PointLoss):
         raise ConfigError(
             f"region={config.region} is for losses on density maps; method '{config.method}' matches points"
         )
-    return RegionLoss(loss, config.region, config.margin)
+    if config.region:
+        loss = RegionLoss(loss, config.region, config.frame)
+    if config.correct:
+        loss = ForwardLoss(loss, config.correct, config.correct_kind, config.frame)
+    return loss
 
 
 def known_names(dataset: Dataset, classes: int) -> tuple[str, ...]:

@@ -90,13 +90,13 @@ class CountingData(pl.LightningDataModule):
         super().__init__()
         self.splits, self.config = splits, config
         self.augment = Augment(
-            crop=config.crop,
+            crop=config.view,
             flip=config.flip,
             grey=config.grey,
             colour=config.colour,
             scale_min=config.scale_min,
             scale_max=config.scale_max,
-            margin=config.margin,
+            margin=config.frame,
             halo=halo,
             labelled=several_classes(config),
         )

@@ -3,7 +3,7 @@
 A loss is one file and one `register` line; importing it here makes it known.
 """
 
-from papm.losses import bayesian, classes, density, kdmg, noisecc, points, regions, transport, unbalanced
+from papm.losses import bayesian, classes, density, forward, kdmg, noisecc, points, regions, transport, unbalanced
 from papm.losses.base import CountingLoss, LossContext, PointLoss, create, names, options
 
 __all__ = [
@@ -14,6 +14,7 @@ __all__ = [
     "classes",
     "create",
     "density",
+    "forward",
     "kdmg",
     "names",
     "noisecc",

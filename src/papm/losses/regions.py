@@ -12,6 +12,7 @@ from torch import Tensor, nn
 
 from papm.errors import ConfigError
 from papm.losses.base import CountingLoss, LossContext, WrappingLoss
+from papm.losses.forward import ForwardLoss
 from papm.structures import LossOutput, PointBatch
 
 
@@ -44,6 +45,10 @@ class RegionLoss(WrappingLoss):
             )
         if getattr(loss, "reduction", "mean") != "mean":
             raise ConfigError("blocks need a loss that averages over images; leave loss.reduction at mean")
+        if isinstance(loss, ForwardLoss):  # dots cross the borders of blocks
+            raise ConfigError(
+                "a correction of displaced dots goes around the loss on blocks: ForwardLoss(RegionLoss(…))"
+            )
         super().__init__(loss, loss.maps)
         self.region, self.margin = region, margin
 

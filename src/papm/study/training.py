@@ -20,10 +20,10 @@ from papm.models.weights import PUBLISHED
 # Settings that a result records under options.training; what it does not record had its default.
 LEARNING = (
     "optimizer", "lr", "trunk_lr", "weight_decay", "warmup", "schedule", "clip", "ema",
-    "margin", "region", "flip", "grey", "colour", "scale_min", "scale_max",
+    "margin", "region", "correct", "correct_kind", "flip", "grey", "colour", "scale_min", "scale_max",
 )  # fmt: skip
 RECORDED = ("steps", "crop", "batch")
-IDENTITY = ("dataset", "backbone", "method", "noise", "noise_kind")
+IDENTITY = ("dataset", "backbone", "method", "noise", "noise_kind", "correct")
 NAMED = ("dataset", "method", "backbone")
 NONE, PRETRAINED = "none", "pretrained"  # `weights`: a result knows the file's checksum, not what it was called
 
