@@ -16,7 +16,7 @@ import pytest
 SPEC = "synthetic:train=7,test=5,size=96,count=5-10"
 
 
-def run(folder: Path, *settings: str) -> tuple[list[float], dict[str, float]]:
+def run(folder: Path, *settings: str) -> tuple[list[float], list[float], dict[str, float]]:
     command = [sys.executable, "-m", "papm", "train", SPEC, "--backbone", "tiny", "--out", str(folder), "device=cpu"]
     keys = ["steps=6", "crop=64", "log_every=1", "eval_every=3", "select=last", *settings]
     environment = {**os.environ, "OMP_NUM_THREADS": "1"}
@@ -24,15 +24,17 @@ def run(folder: Path, *settings: str) -> tuple[list[float], dict[str, float]]:
     assert done.returncode == 0, done.stderr
     assert "Traceback" not in done.stderr, done.stderr
     with (folder / "metrics.csv").open() as stream:
-        watched = [float(r["mae"]) for r in csv.DictReader(stream) if r["mae"]]
-    return watched, json.loads((folder / "result.json").read_text())
+        rows = list(csv.DictReader(stream))
+    losses, watched = ([float(r[k]) for r in rows if r[k]] for k in ("loss", "mae"))
+    return losses, watched, json.loads((folder / "result.json").read_text())
 
 
 @pytest.mark.slow
 def test_two_processes_give_the_metrics_of_one(tmp_path: Path) -> None:
-    one, single = run(tmp_path / "one", "batch=4")
-    two, double = run(tmp_path / "two", "batch=2", "devices=2")
-    assert len(one) == 2
+    losses, one, single = run(tmp_path / "one", "batch=4")
+    shared, two, double = run(tmp_path / "two", "batch=2", "devices=2")
+    assert len(one) == 2 and len(losses) == 6
+    assert shared == pytest.approx(losses, rel=1e-4)  # of all crops, not those of the process that writes
     # Five test images on two processes: an average of averages, or an image counted twice, would differ in the first digit.
     assert two == pytest.approx(one, rel=1e-4)
     assert double["mae"] == pytest.approx(single["mae"], rel=1e-4)

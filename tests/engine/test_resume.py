@@ -9,13 +9,16 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
 
 from papm import checkpoint
+from papm.engine import run_folder
 from papm.engine import train as engine
 from papm.engine.build import resolve
+from papm.engine.callbacks import Keeper, Logbook
 from papm.errors import ConfigError
 
 SPEC = "synthetic:train=6,test=2,size=96,count=5-10"
@@ -25,6 +28,11 @@ KEYS = {"steps": 12, "crop": 64, "batch": 2, "log_every": 1, "save_every": 4, "e
 def losses(folder: Path) -> dict[int, str]:
     with (folder / "metrics.csv").open() as stream:
         return {int(r["step"]): r["loss"] for r in csv.DictReader(stream) if r["loss"]}
+
+
+def evaluations(folder: Path) -> dict[int, str]:
+    with (folder / "metrics.csv").open() as stream:
+        return {int(r["step"]): r["mae"] for r in csv.DictReader(stream) if r["mae"]}
 
 
 def config(**more: object) -> engine.TrainConfig:
@@ -56,6 +64,83 @@ def test_a_crashed_run_resumes_with_the_same_losses_and_weights(tmp_path: Path, 
     assert losses(tmp_path / "cut") == losses(tmp_path / "whole")
     whole, cut = (checkpoint.load(tmp_path / n / "best.ckpt")[1] for n in ("whole", "cut"))
     assert all(torch.equal(whole[k], cut[k]) for k in whole)
+
+
+@pytest.mark.parametrize("crash", [4, 12])
+@pytest.mark.parametrize("when", ["before", "after"])
+def test_a_crash_while_a_step_is_evaluated_loses_no_evaluation(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, when: str, crash: int
+) -> None:
+    """The step of a checkpoint is evaluated too, and is the best so far: killed before its figure is known, or after that
+    but before best.ckpt is written, the evaluation must come again."""
+    crashes = [False]
+    noted, written = Logbook.on_validation_epoch_end, Keeper.write_best
+
+    def falling(self: Logbook, trainer: Any, pl_module: Any) -> None:
+        if crashes[0] and when == "before" and trainer.global_step == crash:
+            raise MemoryError("crash")
+        pl_module.metrics.reset()
+        pl_module.metrics.update(torch.tensor([20.0 - trainer.global_step]), torch.tensor([0.0]))
+        noted(self, trainer, pl_module)
+
+    def write(self: Keeper, step: int) -> None:
+        if crashes[0] and when == "after" and step == crash:
+            raise MemoryError("crash")
+        written(self, step)
+
+    monkeypatch.setattr(Logbook, "on_validation_epoch_end", falling)
+    monkeypatch.setattr(Keeper, "write_best", write)
+    keys = {"select": "test", "eval_every": 4}
+    whole = engine.train(config(**keys), tmp_path / "whole").result
+    crashes[0] = True
+    with pytest.raises(MemoryError):
+        engine.train(config(**keys), tmp_path / "cut")
+    crashes[0] = False
+    cut = engine.train(config(**keys), tmp_path / "cut", resume=True).result
+    assert evaluations(tmp_path / "cut") == {4: "16", 8: "12", 12: "8"}
+    assert whole is not None and cut is not None
+    for key in ("mae", "mae_last", "mae_best_on_test", "selected_step"):
+        assert cut[key] == whole[key], key
+
+
+class Interrupt(StopAt):
+    """A watcher that presses Ctrl-C."""
+
+    def on_step(self, step: int, total: int, values: dict[str, float]) -> None:
+        if step == self.step:
+            os.kill(os.getpid(), signal.SIGINT)
+
+
+@pytest.mark.parametrize("step", [3, 6])
+def test_an_interruption_loses_no_evaluation(tmp_path: Path, step: int) -> None:
+    engine.train(config(), tmp_path / "whole")
+    made = engine.train(config(), tmp_path / "cut", watcher=Interrupt(step))
+    assert made.interrupted and made.step == step
+    assert checkpoint.load(tmp_path / "cut" / "last.ckpt")[0].step == step
+    assert set(evaluations(tmp_path / "cut")) == ({6} if step == 6 else set())
+    engine.train(config(), tmp_path / "cut", resume=True)
+    assert evaluations(tmp_path / "cut") == evaluations(tmp_path / "whole")
+
+
+def test_a_crash_while_metrics_are_shortened_keeps_them(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    file = run_folder.MetricsFile(tmp_path / "metrics.csv")
+    for step in (1, 2, 3):
+        file.append({"step": step, "loss": 0.5 / step, "tv": 1.0})
+    before = file.path.read_text()
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "fsync", lambda _: (_ for _ in ()).throw(KeyboardInterrupt))
+        with pytest.raises(KeyboardInterrupt):
+            file.truncate_after(2)
+    assert file.path.read_text() == before
+    file.truncate_after(2)
+    assert file.path.read_text() == before[: before.rindex("3,")]
+
+
+def test_processes_and_batch_may_change_together(tmp_path: Path) -> None:
+    run_folder.create(tmp_path, config(batch=4, devices=1))
+    run_folder.check(tmp_path, config(batch=2, devices=2), resume=True)
+    with pytest.raises(ConfigError, match="started with devices=1, not 2"):
+        run_folder.check(tmp_path, config(batch=4, devices=2), resume=True)
 
 
 def test_a_crash_before_the_first_checkpoint_starts_again(tmp_path: Path) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import resource
 import signal
+import time
 from pathlib import Path
 from typing import Any
 
@@ -16,8 +17,9 @@ from papm import checkpoint, data
 from papm.config import TrainConfig
 from papm.engine import train as engine
 from papm.engine.build import build_network, resolve
-from papm.engine.callbacks import Logbook
+from papm.engine.callbacks import AtomicCheckpointIO, Logbook
 from papm.engine.data import CountingData, training_points
+from papm.engine.dry_run import dry_run
 from papm.engine.module import CountingModule, rate_factor
 from papm.engine.run_folder import read_metrics
 from papm.errors import CheckpointError, ConfigError, DataError, PapmError
@@ -130,8 +132,12 @@ def test_a_smaller_batch_when_memory_is_short(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     step = CountingModule.training_step
+    found = dry_run(config(), steps=1, warmup=1)
+    assert found["batch"] == 4
 
     def short(self: CountingModule, batch: Any, batch_idx: int) -> Tensor:
+        if len(batch[0].images) > 2:  # the words of a CPU, on which it is an error like any other
+            raise RuntimeError("[enforce fail at alloc_cpu.cpp] DefaultCPUAllocator: can't allocate memory")
         if len(batch[0].images) > 1:
             raise torch.OutOfMemoryError("CUDA out of memory")
         return step(self, batch, batch_idx)
@@ -140,6 +146,7 @@ def test_a_smaller_batch_when_memory_is_short(
     assert engine.train(config(), tmp_path).step == 4
     assert "batch: 1" in (tmp_path / "config.yaml").read_text()
     assert "batch=2" in caplog.text and "batch=1" in caplog.text
+    assert dry_run(config(), steps=1, warmup=1)["batch"] == 1
     monkeypatch.setattr(CountingModule, "training_step", lambda *_: (_ for _ in ()).throw(torch.OutOfMemoryError()))
     with pytest.raises(PapmError, match="smaller crop"):
         engine.train(config(), tmp_path / "none")
@@ -188,6 +195,77 @@ def test_a_full_disk_keeps_the_previous_checkpoint(
     assert not list((tmp_path / "run").glob(".*.tmp"))
 
 
+def test_a_disk_without_room_for_logs_does_not_end_a_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """For a while not a byte can be added to any file: rows are lost, and nothing else."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    handler = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+    step = CountingModule.training_step
+
+    def shrink(self: CountingModule, batch: Any, batch_idx: int) -> Tensor:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (1 if 3 <= self.global_step < 6 else soft, hard))
+        time.sleep(0.2)  # TensorBoard writes in a thread of its own
+        return step(self, batch, batch_idx)
+
+    monkeypatch.setattr(CountingModule, "training_step", shrink)
+    try:
+        made = engine.train(config(steps=8, save_every=2, log_every=1), tmp_path)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+        signal.signal(signal.SIGXFSZ, handler)
+    assert made.step == 8
+    assert [r["step"] for r in read_metrics(tmp_path / "metrics.csv") if "loss" in r] == [1, 2, 3, 7, 8]
+    assert "metrics.csv: rows are lost (File too large)" in caplog.text and "events end here" in caplog.text
+    assert "Traceback" not in capfd.readouterr().err
+
+
+def test_the_last_weights_are_measured_though_they_could_not_be_saved(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    before = AtomicCheckpointIO.save_checkpoint
+
+    def full(self: AtomicCheckpointIO, values: dict[str, Any], path: Any, storage_options: Any = None) -> None:
+        if values["global_step"] > 2:
+            raise PapmError("no space left")
+        before(self, values, path)
+
+    monkeypatch.setattr(AtomicCheckpointIO, "save_checkpoint", full)
+    made = engine.train(config(steps=8, save_every=2, eval_every=2, select="test", lr=0.02), tmp_path)
+    watched = {r["step"]: r["mae"] for r in read_metrics(tmp_path / "metrics.csv") if "mae" in r}
+    assert checkpoint.load(tmp_path / "last.ckpt")[0].step == 2
+    assert made.result is not None and made.result["mae_last"] == pytest.approx(watched[8], rel=1e-5)
+    assert made.result["mae_last"] != pytest.approx(watched[2], rel=1e-3)
+
+
+def test_the_seconds_of_a_run_hold_its_final_evaluation(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    clock = [0.0]
+    monkeypatch.setattr(engine.time, "monotonic", lambda: clock[0])
+    count = engine.evaluate
+
+    def slow(*given: Any, **more: Any) -> Any:
+        clock[0] += 100.0
+        return count(*given, **more)
+
+    monkeypatch.setattr(engine, "evaluate", slow)
+    made = engine.train(config(), tmp_path)
+    assert made.result is not None and made.result["seconds"] == 100.0
+
+
+def test_a_loss_that_is_no_number_reaches_no_weight(tmp_path: Path) -> None:
+    """The map is finite here, its squared error is not."""
+    with pytest.raises(PapmError, match="the loss became inf at step 0"):
+        engine.train(config(loss={"scale": 1e30}, save_every=1), tmp_path)
+    assert not (tmp_path / "last.ckpt").exists()
+
+
+@pytest.mark.parametrize("precision", ["bf16", "16"])
+def test_half_precision_on_a_cpu(tmp_path: Path, precision: str, caplog: pytest.LogCaptureFixture) -> None:
+    made = engine.train(config(precision=precision), tmp_path)
+    assert made.result is not None and made.result["mae"] is not None
+    assert ("precision=16 is for GPUs; this run uses bf16" in caplog.text) == (precision == "16")
+
+
 def test_a_run_that_ran_out_of_memory_later_is_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     before = CountingModule.validation_step
 
@@ -222,7 +300,6 @@ class Crash:
 
 
 def test_the_best_of_a_resumed_run_is_the_best_of_the_whole(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The checkpoint is written before the evaluation of its own step; what that evaluation said must not be lost."""
     wanted = {4: 1.0, 8: 3.0, 12: 2.0}
     evaluated = Logbook.on_validation_epoch_end
 

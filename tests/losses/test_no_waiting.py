@@ -20,10 +20,12 @@ from torch.overrides import TorchFunctionMode
 from papm import losses
 from papm.losses import LossContext, PointLoss
 from papm.losses.base import CountingLoss
+from papm.losses.forward import ForwardLoss
 from papm.losses.regions import RegionLoss
 from papm.matching import cuda as matching_cuda
 from papm.structures import LossOutput, PointBatch, PointProposals
 from papm.transport import cuda as transport_cuda
+from papm.transport import triton_kernels
 
 B, N, SIDE, STRIDE = 2, 7, 64, 8
 DENSITY = [name for name in losses.names() if not isinstance(losses.create(name), PointLoss)]
@@ -62,6 +64,7 @@ def cuda_without_values(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     monkeypatch.setattr(matching_cuda, "available", lambda device: True)
     monkeypatch.setattr(matching_cuda, "solve", assigned)
     monkeypatch.setattr(transport_cuda, "available", lambda device: False)
+    monkeypatch.setattr(triton_kernels, "available", lambda: False)  # installed without a GPU, it finds none
     yield
     for cached in (transport_cuda.available, matching_cuda.available):
         getattr(cached, "cache_clear", lambda: None)()
@@ -123,6 +126,20 @@ def test_losses_on_blocks_wait_for_nothing(name: str) -> None:
         return
     blocks, batch = RegionLoss(loss, 32), points()
     guarded(blocks, lambda: blocks(density(), batch, context=context(batch)))
+
+
+@pytest.mark.parametrize(
+    ("name", "kind"),
+    [("hd-papm", "ring"), ("hd-papm", "disc"), ("hd-papm", "gaussian"), ("bl", "ring"), ("al-papm", "ring")],
+)
+@pytest.mark.parametrize("known", [True, False], ids=["context", "crop alone"])
+def test_corrected_losses_wait_for_nothing(name: str, kind: Any, known: bool) -> None:
+    batch = points()
+    for margin, region in ((0, 0), (16, 32)):
+        loss = losses.create(name, stride=STRIDE).to("meta")
+        around = ForwardLoss(RegionLoss(loss, region, margin) if region else loss, 12.0, kind, margin)
+        given = context(batch) if known else None
+        guarded(around, functools.partial(lambda *a: a[0](density(), batch, context=a[1]), around, given))
 
 
 @pytest.mark.parametrize("name", POINTS)

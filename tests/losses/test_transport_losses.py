@@ -75,6 +75,8 @@ def test_nan_is_refused_by_image(name: str) -> None:
     points[0][2, 1] = math.inf
     with pytest.raises(DataError, match="image 0"):
         create(name)(density, points)
+    with pytest.raises(DataError, match="image 0"):
+        create(name)(density, PointBatch.from_list(points))
 
 
 @pytest.mark.parametrize("name", ALL)

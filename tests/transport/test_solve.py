@@ -11,9 +11,10 @@ import torch
 from hypothesis import given, settings
 from torch import Tensor
 
-from papm.errors import ConfigError
+from papm.errors import ConfigError, DataError
 from papm.structures import PointBatch
 from papm.transport import TransportResult, TransportWarning, create_cost, grid_sinkhorn, native, sinkhorn
+from papm.transport.solve import Solver
 from papm.transport.windows import cell_centres
 
 torch.set_num_threads(1)
@@ -294,6 +295,16 @@ def test_a_warm_start_goes_on_where_it_stopped() -> None:
     torch.testing.assert_close(more.potentials[1], whole.potentials[1], rtol=1e-9, atol=1e-9)
 
 
+@pytest.mark.parametrize("solver", ["reference", "log", "separable", "sparse"])
+def test_what_pads_the_points_has_no_part_in_a_warm_start(solver: Solver) -> None:
+    """The second image has one point, far from the corner at which its padding lies."""
+    points, density = scene([10, 1])
+    points.xy[1, 0] = torch.tensor([120.0, 90.0], dtype=torch.float64)
+    first, whole = (grid_sinkhorn(points, density, 8, "l2", iterations=k, solver=solver) for k in (60, 61))
+    more = grid_sinkhorn(points, density, 8, "l2", iterations=1, solver=solver, init=first.potentials[0])
+    torch.testing.assert_close(more.beta, whole.beta, rtol=1e-6, atol=1e-6)
+
+
 def test_epsilon_scaling_gets_nearer_to_the_fixed_point() -> None:
     rng = torch.Generator().manual_seed(0)
     a, b = torch.full((20,), 0.05, dtype=torch.float64), torch.full((30,), 1 / 30, dtype=torch.float64)
@@ -323,3 +334,19 @@ def test_bad_arguments_are_refused() -> None:
         sinkhorn(torch.ones(2), torch.ones(3), torch.ones(3, 2))
     with pytest.raises(ConfigError, match="not sparse"):
         grid_sinkhorn(points, density, 8, create_cost("log-ggd", 16.0, 0.25), solver="sparse")
+
+
+def test_what_is_no_number_is_refused_by_image() -> None:
+    points, density = scene([3, 3])
+    wrong = density.clone()
+    wrong[1, 2, 2] = math.nan
+    with pytest.raises(DataError, match="the density of image 1"):
+        grid_sinkhorn(points, wrong, 8)
+    with pytest.raises(DataError, match="a point of image 0"):
+        grid_sinkhorn(PointBatch(points.xy.index_fill(1, torch.tensor(2), math.inf), points.valid), density, 8)
+    half = torch.ones(2) / 2
+    with pytest.raises(DataError, match="the cost of image 0"):
+        sinkhorn(half, half, torch.tensor([[0.0, math.nan], [1.0, 0.0]]))
+    with pytest.raises(DataError, match="b of image 0"):
+        sinkhorn(half, half * math.inf, torch.zeros(2, 2))
+    assert sinkhorn(half, half, torch.tensor([[0.0, math.inf], [math.inf, 0.0]])).log_u.isfinite().all()

@@ -43,9 +43,22 @@ def options(
 @functools.cache
 def build() -> typer.Typer:
     """The application with every command."""
-    from papm.cli import bench, data, data_writing, demo, doctor, evaluate, export, predict, report, study
+    from papm.cli import (
+        bench,
+        data,
+        data_writing,
+        demo,
+        doctor,
+        evaluate,
+        export,
+        predict,
+        report,
+        robustness,
+        serve,
+        study,
+    )
 
-    for module in (demo, train, evaluate, predict, export, report, doctor):
+    for module in (demo, train, evaluate, predict, serve, export, report, robustness, doctor):
         module.add(app)
     assert data_writing  # has added its commands to those of data
     app.add_typer(data.app, name="data")

@@ -6,7 +6,7 @@ import logging
 import signal
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Protocol
@@ -15,12 +15,14 @@ import lightning.pytorch as pl
 import torch
 from lightning.fabric.plugins.io.torch_io import TorchCheckpointIO
 from lightning.pytorch.callbacks import Callback, Checkpoint, WeightAveraging
+from lightning.pytorch.loggers import TensorBoardLogger
+from lightning.pytorch.utilities import rank_zero_only
 from torch import Tensor
 
 from papm import checkpoint as checkpoints
 from papm.checkpoint import ModelSpec
 from papm.engine.module import CountingModule
-from papm.engine.run_folder import MetricsFile, read_metrics
+from papm.engine.run_folder import MetricsFile
 from papm.errors import PapmError
 from papm.files import write_atomic
 
@@ -45,6 +47,34 @@ class AtomicCheckpointIO(TorchCheckpointIO):
 
     def load_checkpoint(self, path: Any, map_location: Any = None, weights_only: bool | None = True) -> dict[str, Any]:
         return checkpoints.read(Path(path))
+
+
+class EventFiles(TensorBoardLogger):
+    """TensorBoard's files; a disk that is full ends them, not the run."""
+
+    _ended = False
+
+    @rank_zero_only
+    def log_metrics(self, metrics: Mapping[str, float], step: int | None = None) -> None:
+        if not self._ended:
+            self._try(lambda: super(EventFiles, self).log_metrics(metrics, step))
+
+    @rank_zero_only
+    def save(self) -> None:
+        if not self._ended:
+            self._try(super().save)
+
+    @rank_zero_only
+    def finalize(self, status: str) -> None:
+        if not self._ended:
+            self._try(lambda: super(EventFiles, self).finalize(status))
+
+    def _try(self, write: Callable[[], object]) -> None:
+        try:
+            write()
+        except (OSError, ValueError):  # ValueError: how Lightning passes on whatever its writer said
+            self._ended = True
+            log.warning("%s: cannot be written; TensorBoard's events end here", self.log_dir)
 
 
 class AveragedWeights(WeightAveraging):
@@ -104,10 +134,6 @@ class Logbook(Callback):
         self._started = time.monotonic()
         if trainer.is_global_zero:
             self.file.truncate_after(trainer.global_step)
-            # From the file rather than the checkpoint, which is written before the evaluation of its own step.
-            seen = [{k: v for k, v in r.items() if k != "terms"} for r in read_metrics(self.file.path) if "mae" in r]
-            if seen:
-                self.latest, self.best = seen[-1], min(seen, key=lambda r: r["mae"])
 
     def on_train_batch_end(
         self, trainer: pl.Trainer, pl_module: pl.LightningModule, outputs: Any, batch: Any, batch_idx: int
@@ -150,7 +176,10 @@ class Logbook(Callback):
 
 
 class Keeper(Checkpoint):
-    """last.ckpt every so many steps, at the end and on Ctrl-C; best.ckpt whenever the watched images say so."""
+    """last.ckpt every so many steps, at the end and on Ctrl-C; best.ckpt whenever the watched images say so.
+
+    Where a step is evaluated, last.ckpt is written after that: a run that was killed in between evaluates the step again.
+    """
 
     def __init__(
         self,
@@ -160,6 +189,7 @@ class Keeper(Checkpoint):
         logbook: Logbook,
         state: Callable[[], dict[str, Tensor]],
         choose: bool,
+        evaluations: int = 0,
     ) -> None:
         self.folder, self.every, self.spec, self.logbook, self.state, self.choose = (
             folder,
@@ -169,6 +199,7 @@ class Keeper(Checkpoint):
             state,
             choose,
         )
+        self.evaluations = evaluations  # steps from one to the next, 0: none
         self._saved = -1
 
     @property
@@ -198,12 +229,19 @@ class Keeper(Checkpoint):
     def on_train_batch_end(
         self, trainer: pl.Trainer, pl_module: pl.LightningModule, outputs: Any, batch: Any, batch_idx: int
     ) -> None:
-        if trainer.global_step % self.every == 0 or trainer.global_step == trainer.max_steps or trainer.should_stop:
+        evaluated = self.evaluations and trainer.global_step % self.evaluations == 0
+        if self._due(trainer) and not evaluated:
             self.save(trainer)
+
+    def _due(self, trainer: pl.Trainer) -> bool:
+        step = trainer.global_step
+        return step % self.every == 0 or step == trainer.max_steps or trainer.should_stop
 
     def on_validation_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         if self.choose and trainer.is_global_zero and self.logbook.best.get("step") == trainer.global_step:
             self.write_best(trainer.global_step)
+        if self._due(trainer):
+            self.save(trainer)
 
     def write_best(self, step: int) -> None:
         """The present (averaged) weights become the run's result."""
@@ -230,9 +268,10 @@ TOGETHER = 20  # steps between the moments at which several processes agree to s
 
 class StopOnInterrupt(Callback):
     """The first Ctrl-C (or SIGTERM, as schedulers send) ends the run after the current step, with a checkpoint; the second
-    ends it at once."""
+    ends it at once. A step that is to be evaluated still is: `evaluations` steps lie from one to the next, 0: none."""
 
-    def __init__(self) -> None:
+    def __init__(self, evaluations: int = 0) -> None:
+        self.evaluations = evaluations
         self.interrupted = False
         self._before: dict[int, Any] = {}
 
@@ -258,7 +297,8 @@ class StopOnInterrupt(Callback):
         if stop:
             self.interrupted = True
             trainer.should_stop = True
-            trainer.limit_val_batches = 0
+            if not self.evaluations or trainer.global_step % self.evaluations:
+                trainer.limit_val_batches = 0
 
     def teardown(self, trainer: pl.Trainer, pl_module: pl.LightningModule, stage: str) -> None:
         for number, handler in self._before.items():

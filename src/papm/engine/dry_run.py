@@ -15,12 +15,20 @@ from lightning.pytorch.callbacks import Callback
 
 from papm import data
 from papm.config import TrainConfig
-from papm.data.splits import choose
+from papm.data.splits import Splits, choose
 from papm.engine.build import build_loss, build_network, with_classes
 from papm.engine.data import CountingData
 from papm.engine.evaluate import evaluate
 from papm.engine.module import CountingModule
-from papm.engine.train import average_weights, make_trainer, place_on, precision_of, without_known_warnings
+from papm.engine.train import (
+    average_weights,
+    evaluate_every,
+    make_trainer,
+    place_on,
+    precision_of,
+    with_memory,
+    without_known_warnings,
+)
 from papm.predict.predictor import pick_device
 
 
@@ -43,13 +51,19 @@ class _Clock(Callback):
 
 
 def dry_run(config: TrainConfig, steps: int | None = None, warmup: int | None = None) -> dict[str, Any]:
-    """Step time, memory and wall time of a run, measured on its own data and machine; nothing is kept."""
+    """Step time, memory and wall time of a run, measured on its own data and machine; nothing is kept.
+
+    Where memory does not hold a batch, it is that of the smaller one which the run would go on with.
+    """
     device = pick_device(config.device)
     # On a GPU the first steps of each padded length of the points are recorded: those are not what a step takes.
     warmup = warmup or (150 if device.type == "cuda" else 2)
     steps = steps or (200 if device.type == "cuda" else 5)
     splits = choose(data.open_spec(config.data, **config.options), config.select, config.val_fraction, config.seed)
-    config = with_classes(config, splits)
+    return with_memory(with_classes(config, splits), lambda config, _: _measure(config, splits, device, steps, warmup))
+
+
+def _measure(config: TrainConfig, splits: Splits, device: torch.device, steps: int, warmup: int) -> dict[str, Any]:
     short = dataclasses.replace(config, steps=warmup + steps)
     network = build_network(config)
     loss = build_loss(config, network.stride)
@@ -75,8 +89,9 @@ def dry_run(config: TrainConfig, steps: int | None = None, warmup: int | None = 
         began = time.perf_counter()
         evaluate(network, few, precision=precision_of(config, device))
         evaluation = (time.perf_counter() - began) / len(few) * len(watched)
-    evaluations = 0 if watched is None else config.steps // (config.eval_every or max(1, config.steps // 20)) + 1
+    evaluations = 0 if watched is None else config.steps // evaluate_every(config) + 1
     found: dict[str, Any] = {
+        "batch": config.batch,
         "step_ms": round(1e3 * step, 3),
         "images_per_second": round(config.batch / step, 1),
         "loading_s": round(loading, 1),
@@ -116,8 +131,8 @@ def in_words(found: dict[str, Any], config: TrainConfig) -> str:
     memory = f"; memory: {found['peak_memory_gb']:.1f} GB" if "peak_memory_gb" in found else ""
     times = f" and {found['evaluations']} evaluations of {found['evaluation_s']:.1f} s" if found["evaluations"] else ""
     whole = f"{minutes / 60:.1f} hours" if minutes >= 90 else f"{minutes:.0f} minutes" if minutes >= 1.5 else "a minute"
-    whole = whole if minutes >= 0.5 else "less than a minute"
+    whole = f"about {whole}" if minutes >= 0.5 else "less than a minute"
     return (
-        f"A step of {config.batch} crops of {config.crop} px takes {took} ({rate} crops a second)"
-        f"{memory}.\n{config.steps:,} steps{times}: about {whole} in all."
+        f"A step of {found.get('batch', config.batch)} crops of {config.view} px takes {took} ({rate} crops a second)"
+        f"{memory}.\n{config.steps:,} steps{times}: {whole} in all."
     )

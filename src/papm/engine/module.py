@@ -70,6 +70,10 @@ class CountingModule(pl.LightningModule):
             if self._sums is None or len(self._sums) != len(values):
                 self._sums, self._summed = torch.zeros_like(values), 0
             self._sums += values
+            if total.device.type == "cpu" and not torch.isfinite(total):  # here looking costs nothing
+                raise PapmError(
+                    f"the loss became {float(total.detach())} at step {self.global_step}; try a smaller lr, or clip=1"
+                )
         self._summed += 1
         return total
 
@@ -145,10 +149,10 @@ class CountingModule(pl.LightningModule):
         return (density.sum((1, 2, 3)) - made.points.counts).abs().mean()
 
     def flush(self) -> dict[str, float]:
-        """Means of the terms since the last call: the only place where a step's numbers reach the host."""
+        """Means of the terms since the last call, over all processes: the only place where they reach the host."""
         if self._sums is None or not self._summed:
             return {}
-        means = (self._sums / self._summed).tolist()
+        means = self.trainer.strategy.reduce(self._sums / self._summed, reduce_op="mean").tolist()
         self._sums.zero_()
         self._summed = 0
         return dict(zip(self._names, means))

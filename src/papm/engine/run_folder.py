@@ -8,11 +8,13 @@ from __future__ import annotations
 import contextlib
 import csv
 import io
+import logging
+import os
 import platform
 import shutil
 import subprocess
 import sys
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -24,6 +26,8 @@ from papm.config import TrainConfig
 from papm.errors import ConfigError
 from papm.files import write_json, write_text
 from papm.version import __version__
+
+log = logging.getLogger(__name__)
 
 MARKS = ("config.yaml", "last.ckpt", "best.ckpt", "metrics.csv")
 
@@ -65,13 +69,15 @@ def create(folder: Path, config: TrainConfig) -> None:
 
 
 # What may change between the parts of one run without making it another run.
-FREE = {"device", "devices", "workers", "cache", "compile", "graph", "log_every", "save_every", "eval_every"}
+FREE = {"device", "workers", "cache", "compile", "graph", "log_every", "save_every", "eval_every"}
 
 
 def check_same(folder: Path, config: TrainConfig) -> None:
     """Refuse to resume with other settings: the result would be neither run."""
     before = configuration.from_mapping(configuration.load(folder / "config.yaml"))
     old, new = configuration.to_mapping(before), configuration.to_mapping(config)
+    if before.batch * before.devices == config.batch * config.devices:  # the same crops, on other processes
+        old |= {"batch": config.batch, "devices": config.devices}
     for key, value in new.items():
         if key not in FREE and old[key] != value:
             raise ConfigError(f"{folder}: was started with {key}={old[key]}, not {value}; resume without changing it")
@@ -134,27 +140,38 @@ class MetricsFile:
 
     def __init__(self, path: Path) -> None:
         self.path = path
+        self._said = False
 
     def append(self, row: Mapping[str, Any]) -> None:
         """One row; values outside the columns go to `terms` as key=value."""
-        known = {k: _cell(row[k]) for k in self.COLUMNS if k in row}
-        known["terms"] = " ".join(f"{k}={_cell(v)}" for k, v in row.items() if k not in self.COLUMNS)
-        fresh = not self.path.exists()
-        with self.path.open("a", newline="", encoding="utf-8") as stream:
-            writer = csv.DictWriter(stream, self.COLUMNS, lineterminator="\n")
-            if fresh:
-                writer.writeheader()
-            writer.writerow(known)
+        before = self.path.stat().st_size if self.path.exists() else 0
+        try:
+            with self.path.open("a", newline="", encoding="utf-8") as stream:
+                stream.write(self._text([row], header=not before))
+        except OSError as error:  # a full disk: the row is lost, the run is not
+            with contextlib.suppress(OSError):
+                os.truncate(self.path, before)  # no half of a row
+            if not self._said:
+                log.warning("%s: rows are lost (%s)", self.path, error.strerror)
+            self._said = True
 
     def truncate_after(self, step: int) -> None:
         """Forget rows beyond a step: what a killed run wrote after its last checkpoint will be written again."""
         if not self.path.exists():
             return
         rows = [r for r in read_metrics(self.path) if r["step"] <= step]
-        self.path.unlink()
-        for r in rows:
-            terms = r.pop("terms", {})
-            self.append({**{k: v for k, v in r.items() if v is not None}, **terms})
+        write_text(self.path, self._text([{**r, **r.pop("terms")} for r in rows], header=True))
+
+    def _text(self, rows: Iterable[Mapping[str, Any]], header: bool) -> str:
+        buffer = io.StringIO()
+        writer = csv.DictWriter(buffer, self.COLUMNS, lineterminator="\n")
+        if header:
+            writer.writeheader()
+        for row in rows:
+            known = {k: _cell(row[k]) for k in self.COLUMNS if k in row}
+            known["terms"] = " ".join(f"{k}={_cell(v)}" for k, v in row.items() if k not in self.COLUMNS)
+            writer.writerow(known)
+        return buffer.getvalue()
 
 
 def _cell(value: Any) -> str:

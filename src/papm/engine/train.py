@@ -6,17 +6,17 @@ import dataclasses
 import gc
 import logging
 import os
+import threading
 import time
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import lightning.pytorch as pl
 import torch
-from lightning.pytorch.loggers import TensorBoardLogger
 
 from papm import checkpoint, data
 from papm import config as configuration
@@ -29,6 +29,7 @@ from papm.engine.build import build_loss, build_network, known_names, with_bound
 from papm.engine.callbacks import (
     AtomicCheckpointIO,
     AveragedWeights,
+    EventFiles,
     FirstStep,
     Keeper,
     Logbook,
@@ -46,6 +47,7 @@ from papm.predict.predictor import pick_device
 
 log = logging.getLogger(__name__)
 
+T = TypeVar("T")
 
 # Compiling takes most of a minute and saves about a quarter of a step of 5 to 15 ms (docs/results.md).
 COMPILE_PAYS = 5000
@@ -62,6 +64,14 @@ class RunResult:
     interrupted: bool
     result: dict[str, Any] | None
     shown: Dataset | None = None  # what the result was measured on, for pictures
+
+
+@dataclass(frozen=True)
+class Weights:
+    """The (averaged) weights of a network at a step."""
+
+    step: int
+    state: Mapping[str, torch.Tensor]
 
 
 def is_first_process() -> bool:
@@ -117,22 +127,24 @@ def train(
         return _train(config, folder, chosen, not resume, watcher, on_image, on_download, started)
 
     try:
-        return _with_memory(config, folder, attempt, fresh=not resume)
+        return with_memory(config, attempt, folder, fresh=not resume)
     except PapmError:
         if not resume and is_first_process() and not (folder / "last.ckpt").exists():
             run_folder.discard(folder, before)
         raise
 
 
-def _with_memory(
-    config: TrainConfig, folder: Path, attempt: Callable[[TrainConfig, FirstStep], RunResult], fresh: bool
-) -> RunResult:
+def with_memory(
+    config: TrainConfig, attempt: Callable[[TrainConfig, FirstStep], T], folder: Path | None = None, fresh: bool = True
+) -> T:
     """A run with the largest batch, the configured one or a half, a quarter, … of it, that memory holds."""
     while True:
         started = FirstStep()
         try:
             return attempt(config, started)
-        except torch.OutOfMemoryError:
+        except RuntimeError as error:
+            if not no_memory(error):
+                raise
             # Other batches make another run. One that has taken steps is never thrown away for it.
             if started.done or not fresh:
                 raise PapmError(
@@ -140,13 +152,18 @@ def _with_memory(
                 ) from None
             if config.batch == 1:
                 raise PapmError(
-                    f"one crop of {config.crop} pixels does not fit in memory; use a smaller crop"
+                    f"one crop of {config.view} pixels does not fit in memory; use a smaller crop"
                 ) from None
         config = dataclasses.replace(config, batch=config.batch // 2)
         log.warning("the device's memory is too small for this batch; going on with batch=%d", config.batch)
         gc.collect()  # the trainer and its parts hold each other
         if torch.cuda.is_available():
             torch.cuda.empty_cache()
+
+
+def no_memory(error: RuntimeError) -> bool:
+    """Whether memory ran out: PyTorch has a kind of error for it on GPUs, and words on CPUs."""
+    return isinstance(error, torch.OutOfMemoryError) or "DefaultCPUAllocator" in str(error)
 
 
 def _train(
@@ -161,6 +178,8 @@ def _train(
 ) -> RunResult:
     started = time.monotonic()
     device = own_device(config)
+    if config.precision != "auto" and config.precision != precision_of(config, device) and is_first_process():
+        log.warning("precision=%s is for GPUs; this run uses %s", config.precision, precision_of(config, device))
     network = build_network(config, on_download)
     loss = build_loss(config, network.stride)
     module = CountingModule(network, loss, config)
@@ -178,13 +197,14 @@ def _train(
     logbook = Logbook(folder, config.log_every, watcher)
     average = average_weights(config, device)
     state = average.network_state if average is not None else network.state_dict
-    keeper = Keeper(folder, config.save_every, spec, logbook, state, choose=config.select != "last")
-    stop = StopOnInterrupt()
+    watched = splits.monitor is not None
+    evaluations = evaluate_every(config) if watched else 0
+    keeper = Keeper(folder, config.save_every, spec, logbook, state, config.select != "last", evaluations)
+    stop = StopOnInterrupt(evaluations)
     callbacks = [c for c in (average, logbook, stop, first_step, keeper) if c is not None]
-    trainer = make_trainer(config, folder, device, callbacks, watch=splits.monitor is not None)
-    last = folder / "last.ckpt"
+    trainer = make_trainer(config, folder, device, callbacks, watch=watched)
     with without_known_warnings():
-        known = last if last.exists() and not fresh else None
+        known = folder / "last.ckpt" if (folder / "last.ckpt").exists() and not fresh else None
         trainer.fit(module, datamodule=counting, ckpt_path=known, weights_only=True)
     if stop.interrupted and trainer.global_step < config.steps:
         return RunResult(folder, trainer.global_step, True, None)
@@ -192,18 +212,31 @@ def _train(
         return RunResult(folder, trainer.global_step, False, None)
     if config.select == "last" or not logbook.best:
         keeper.write_best(trainer.global_step)
-    seconds = max(logbook.elapsed(), time.monotonic() - started)
-    result = finish(config, folder, splits, logbook, device, seconds, network.weights_sha256)
+    last = Weights(trainer.global_step, state())
+    result = finish(config, folder, splits, logbook, device, last, started, network.weights_sha256)
     return RunResult(folder, trainer.global_step, False, result, splits.test or splits.monitor)
 
 
 @contextmanager
 def without_known_warnings() -> Iterator[None]:
-    """Without what is said at every run and true of every run here: loaders are not processes, steps are one long epoch."""
-    with warnings.catch_warnings():
-        for said in ("does not have many workers", "LeafSpec", "lr_scheduler.step"):
-            warnings.filterwarnings("ignore", message=f".*{said}.*")
-        yield
+    """Without what is said at every run and true of every run here: loaders are not processes, steps are one long epoch.
+
+    Nor what the thread that writes TensorBoard's files says before it ends: `EventFiles` says it in a sentence.
+    """
+    before = threading.excepthook
+
+    def others(raised: threading.ExceptHookArgs) -> None:
+        if not type(raised.thread).__module__.startswith("tensorboard"):
+            before(raised)
+
+    threading.excepthook = others
+    try:
+        with warnings.catch_warnings():
+            for said in ("does not have many workers", "LeafSpec", "lr_scheduler.step"):
+                warnings.filterwarnings("ignore", message=f".*{said}.*")
+            yield
+    finally:
+        threading.excepthook = before
 
 
 def place_on(device: torch.device, module: CountingModule, counting: CountingData, config: TrainConfig) -> None:
@@ -239,6 +272,11 @@ def average_weights(config: TrainConfig, device: torch.device) -> AveragedWeight
     return AveragedWeights(config.ema, device) if config.ema else None
 
 
+def evaluate_every(config: TrainConfig) -> int:
+    """Steps from one evaluation of the watched images to the next."""
+    return config.eval_every or max(1, config.steps // 20)
+
+
 def make_trainer(
     config: TrainConfig, folder: Path, device: torch.device, callbacks: list[Any], watch: bool
 ) -> pl.Trainer:
@@ -252,7 +290,7 @@ def make_trainer(
         precision={"32": "32-true", "bf16": "bf16-mixed", "16": "16-mixed"}[precision_of(config, device)],  # type: ignore[arg-type]
         max_steps=config.steps,
         max_epochs=-1,
-        val_check_interval=config.eval_every or max(1, config.steps // 20),
+        val_check_interval=evaluate_every(config),
         check_val_every_n_epoch=None,
         limit_val_batches=1.0 if watch else 0,
         num_sanity_val_steps=0,
@@ -261,7 +299,7 @@ def make_trainer(
         gradient_clip_val=config.clip or None,
         callbacks=callbacks,
         plugins=[AtomicCheckpointIO()],
-        logger=TensorBoardLogger(str(folder), name="", version="tensorboard"),
+        logger=EventFiles(str(folder), name="", version="tensorboard"),
         default_root_dir=str(folder),
         enable_progress_bar=False,
         enable_model_summary=False,
@@ -271,7 +309,9 @@ def make_trainer(
 
 
 def precision_of(config: TrainConfig, device: torch.device) -> str:
-    """`auto` is bf16 on a GPU that has it, else full precision."""
+    """`auto` is bf16 on a GPU that has it, else full precision. A CPU trains in bf16 where fp16 was asked for."""
+    if config.precision == "16" and device.type == "cpu":
+        return "bf16"
     if config.precision != "auto":
         return config.precision
     return "bf16" if device.type == "cuda" and torch.cuda.is_bf16_supported(including_emulation=False) else "32"
@@ -283,10 +323,18 @@ def finish(
     splits: Splits,
     logbook: Logbook,
     device: torch.device,
-    seconds: float,
+    last: Weights,
+    started: float,
     weights_sha256: str | None,
 ) -> dict[str, Any]:
-    """Evaluate the chosen weights on the test images and write result.json and predictions.csv."""
+    """Evaluate the chosen and the last weights on the test images and write result.json and predictions.csv.
+
+    `started` is when this part of the run began; the seconds of a run are those of all its parts, loading and evaluation
+    included.
+    """
+    for name in ("best.ckpt", "last.ckpt"):
+        if not (folder / name).exists():
+            raise PapmError(f"{folder}: training ended, but {name} could not be written; make room and --resume")
     spec, state = checkpoint.load(folder / "best.ckpt")
     network = checkpoint.build(spec, state).to(device)
     result: dict[str, Any] = {
@@ -316,6 +364,8 @@ def finish(
                     "ema",
                     "margin",
                     "region",
+                    "correct",
+                    "correct_kind",
                     "flip",
                     "grey",
                     "colour",
@@ -341,16 +391,14 @@ def finish(
         write_evaluation(folder / "predictions.csv", found)
         result |= scores(found)
         result["split"] = test.split
-        if not (folder / "last.ckpt").exists():
-            raise PapmError(f"{folder}: training ended, but last.ckpt could not be written; see the warnings above")
-        last_state = checkpoint.load(folder / "last.ckpt")
-        if last_state[0].step == spec.step:
+        if last.step == spec.step:
             result["mae_last"] = result["mae"]
         else:
-            checkpoint.assign(network, last_state[1], "last.ckpt")
+            checkpoint.assign(network, last.state, "the last weights")
             result["mae_last"] = evaluate(network, test, precision=precision_of(config, device)).score.mae
         if splits.monitor is splits.test and logbook.best:
             result["mae_best_on_test"] = min(logbook.best["mae"], result["mae_last"])
+    seconds = logbook.seconds + time.monotonic() - started
     result |= {"seconds": round(seconds, 1), "hardware": hardware(device), "revision": revision()}
     write_json(folder / "result.json", result)
     return result

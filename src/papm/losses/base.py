@@ -164,8 +164,12 @@ class PointLoss(CountingLoss):
 def accept_points(points: Points, device: torch.device) -> PointBatch:
     """Either form of points as a padded batch on the device."""
     if isinstance(points, PointBatch):
+        if not points.xy.is_cuda:  # on a GPU looking would wait for the device
+            wrong = (~torch.isfinite(points.xy).all(-1) & points.valid).any(1)
+            if wrong.any():
+                raise DataError(f"image {int(wrong.nonzero()[0])} of the batch has a point that is not a finite number")
         return as_batch(points, device)
-    # One check on the host, before the copy; a PointBatch was checked where it was made.
+    # One check on the host, before the copy.
     tensors = [_tensor(b, p) for b, p in enumerate(points)]
     check_points(tensors)
     return as_batch(tensors, device)

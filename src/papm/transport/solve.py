@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 
 from papm.compiled import shared_limit
-from papm.errors import ConfigError, unknown
+from papm.errors import ConfigError, DataError, unknown
 from papm.graphs import round_up
 from papm.structures import PointBatch
 from papm.transport import costs as cost_names
@@ -78,6 +78,21 @@ def _check(reg: float, iterations: int) -> None:
         raise ConfigError(f"the number of iterations must be at least 1, not {iterations}")
 
 
+def _start(a: Tensor, init: Tensor | None, reg: float) -> Tensor:
+    """ln u to begin with: that of a potential, or u = a; what pads the points to one length has no part in it."""
+    return a.log() if init is None else torch.where(a > 0, init.to(a) / reg, -math.inf)
+
+
+def _require_numbers(what: str, values: Tensor, where: Tensor | None = None, infinite: bool = False) -> None:
+    """Refuse NaN, and infinity unless it has a meaning, naming the image. Not on a GPU: looking would wait for the device."""
+    if values.is_cuda:
+        return
+    wrong = values.isnan() if infinite else ~values.isfinite()
+    wrong = (wrong if where is None else wrong & where[..., None]).flatten(1).any(1)
+    if wrong.any():
+        raise DataError(f"{what} of image {int(wrong.nonzero()[0])} of the batch holds NaN or infinity")
+
+
 def sinkhorn(
     a: Tensor,
     b: Tensor,
@@ -110,6 +125,9 @@ def sinkhorn(
         raise ConfigError(f"weights [n] and [m] and a cost [n, m] do not fit together: {shapes}")
     dtype = torch.float64 if cost.dtype == torch.float64 else torch.float32
     a, b, cost = (t.detach().to(dtype) for t in (a, b, cost))
+    _require_numbers("a", a)
+    _require_numbers("b", b)
+    _require_numbers("the cost", cost, infinite=True)
     bin_cost = dustbin_cost(reg, dustbin=dustbin)
     if solver == "auto":
         solver = "log" if scaling is not None or bin_cost / reg > -math.log(MIN_FLOOR) else "reference"
@@ -134,7 +152,7 @@ def _dense(
 ) -> TransportResult:
     """The reference, log and separable solvers on a stored problem."""
     reg = problem.reg
-    log_u = a.log() if init is None else init.to(a) / reg
+    log_u = _start(a, init, reg)
     if scaling is not None:
         if solver != "log" or not 0 < scaling < 1:
             raise ConfigError("ε-scaling is done by the log solver, with a ratio between 0 and 1")
@@ -244,6 +262,8 @@ def grid_sinkhorn(
             f"transport takes a density [B, h, w] and the points of B images, not {tuple(density.shape)} "
             f"and {len(points)} images"
         )
+    _require_numbers("the density", density)
+    _require_numbers("a point", points.xy, points.valid)
     cost = cost_names.create(cost)
     size = (density.shape[1], density.shape[2])
     dtype = torch.float64 if density.dtype == torch.float64 else torch.float32
@@ -279,5 +299,4 @@ def grid_sinkhorn(
             u, v, *value = backend(problem, a, b, start.exp(), floor, count)
             return u.log(), v.log(), value[0] if value else None
 
-        log_u = a.log() if init is None else torch.where(a > 0, init.to(a) / reg, -math.inf)
-        return _finish(run, problem, a, b, log_u, bin_cost, iterations, solver, tolerance)
+        return _finish(run, problem, a, b, _start(a, init, reg), bin_cost, iterations, solver, tolerance)
