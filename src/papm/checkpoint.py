@@ -16,12 +16,14 @@ import torch
 from torch import Tensor
 
 from papm import models
+from papm.config import frame_of
 from papm.errors import CheckpointError, PapmError, unknown
 from papm.files import write_atomic
 from papm.version import __version__
 
 FORMAT = 1
 PREFIX = "network."
+LARGEST_FRAME = 1024  # px around an image: a file must not make us fill the memory
 
 
 @dataclass(frozen=True)
@@ -116,6 +118,13 @@ def build(spec: ModelSpec, state: Mapping[str, Tensor], path: Path | None = None
     except PapmError as error:
         raise CheckpointError(f"{where}: {error}") from None
     assign(network, state, where)
+    try:
+        frame = frame_of(spec.config)
+    except (TypeError, ValueError, ArithmeticError):
+        frame = -1
+    if not 0 <= frame <= LARGEST_FRAME:
+        raise CheckpointError(f"{where}: its margin is no number of pixels from 0 to {LARGEST_FRAME}")
+    models.set_frame(network, frame)
     return network
 
 

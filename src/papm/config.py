@@ -136,8 +136,7 @@ class TrainConfig:
     @property
     def reach(self) -> int:
         """How far away the objects of the points may be: `correct`, 2σ for a Gaussian, rounded up to a multiple of 16."""
-        far = self.correct * (2 if self.correct_kind == "gaussian" else 1)
-        return -(-math.ceil(far) // 16) * 16
+        return _reach(self.correct, self.correct_kind)
 
     @property
     def frame(self) -> int:
@@ -148,6 +147,19 @@ class TrainConfig:
     def view(self) -> int:
         """Side of what the network sees: the crop, grown by the frame that `correct` needs where no margin is set."""
         return self.crop + 2 * (self.frame - self.margin)
+
+
+def _reach(correct: float, kind: str) -> int:
+    return -(-math.ceil(correct * (2 if kind == "gaussian" else 1)) // 16) * 16
+
+
+def frame_of(values: Mapping[str, Any]) -> int:
+    """`TrainConfig.frame` of a stored configuration, which may be of an older papm and lack some of it.
+
+    >>> frame_of({"margin": 32}), frame_of({"correct": 20.0}), frame_of({})
+    (32, 32, 0)
+    """
+    return int(values.get("margin") or 0) or _reach(values.get("correct") or 0.0, values.get("correct_kind", "ring"))
 
 
 GROUPS = {"loss": "loss", "network": "network", "data": "options"}

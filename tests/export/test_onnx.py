@@ -62,6 +62,15 @@ def test_the_file_gives_what_the_network_gives(name: str, options: dict[str, Any
         np.testing.assert_allclose(other, own, rtol=0, atol=LIMIT * float(own.abs().max()))
 
 
+@pytest.mark.parametrize(("name", "options"), [NETWORKS[0], NETWORKS[-1]], ids=["tiny", "p2pnet"])
+def test_a_frame_is_part_of_the_file(name: str, options: dict[str, Any], tmp_path: Path) -> None:
+    network = build(name, **options)
+    file = export_onnx(network, tmp_path / "plain.onnx")
+    models.set_frame(network, 32)
+    assert check_onnx(file, network) > LIMIT
+    assert check_onnx(export_onnx(network, tmp_path / "framed.onnx"), network) < LIMIT
+
+
 def test_a_file_for_one_size(tmp_path: Path) -> None:
     network = build("tiny", activation="abs")
     file = export_onnx(network, tmp_path / "fixed.onnx", size=(33, 50), dynamic=False)

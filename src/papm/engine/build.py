@@ -69,6 +69,7 @@ def build_network(config: TrainConfig, progress: Progress | None = None) -> Netw
     """The network of a configuration, with trunk weights (`progress` hears of their download) or a checkpoint to start from."""
     torch.manual_seed(config.seed)
     network = models.create(config.backbone, config.weights, progress=progress, **config.network)
+    models.set_frame(network, config.frame)
     if config.init is not None:
         file = checkpoint.resolve(Path(config.init).expanduser())
         spec, state = checkpoint.load(file)

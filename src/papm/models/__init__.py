@@ -1,7 +1,7 @@
 """Networks: `papm.models.create("vgg19", weights="imagenet")(images).density`."""
 
 from papm.models import csrnet, man, mcnn, msfanet, p2pnet, tiny, vgg_density
-from papm.models.base import DensityNetwork, Network, NetworkInfo, create, info, names, register
+from papm.models.base import DensityNetwork, Network, NetworkInfo, create, info, names, register, set_frame
 from papm.models.head import DensityHead
 from papm.models.vgg import VGGTrunk, vgg_trunk
 from papm.models.weights import load_trunk, rebalance, sha256_of
@@ -23,6 +23,7 @@ __all__ = [
     "p2pnet",
     "rebalance",
     "register",
+    "set_frame",
     "sha256_of",
     "tiny",
     "vgg_density",

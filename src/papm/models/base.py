@@ -62,6 +62,14 @@ class Network(nn.Module):
     multiple: int
     reach: int | None = None
     weights_sha256: str | None = None  # of the file the trunk started from
+    # Pixels of mean colour around an image that is counted, a multiple of `multiple`. A network that was trained with a
+    # margin has seen what lies beyond a border, and never had to answer for cells at the end of its input.
+    frame: int = 0
+
+    @property
+    def frame_now(self) -> int:
+        """The frame to add: training brings its own."""
+        return 0 if self.training else self.frame
 
     @property
     def trunk(self) -> nn.Module | None:
@@ -107,14 +115,20 @@ class DensityNetwork(Network):
         """
         check_images(images)
         height, width = images.shape[-2:]
-        density, aux = self.density_and_aux(pad_to_multiple(images, self.multiple))
-        return self.output_of(density, aux, height, width)
+        frame = self.frame_now
+        density, aux = self.density_and_aux(pad_to_multiple(add_frame(images, frame), self.multiple))
+        return self.output_of(density, aux, height, width, frame)
 
-    def output_of(self, density: Tensor, aux: dict[str, Tensor], height: int, width: int) -> DensityOutput:
-        """What the padded image gave, cut to its height × width pixels and in full precision."""
-        cut = {k: crop_to_image(v, height, width, self.stride) if v.ndim == 4 else v for k, v in aux.items()}
-        density = crop_to_image(density, height, width, self.stride)
-        return DensityOutput(_full(density), self.stride, {k: _full(v) for k, v in cut.items()})
+    def output_of(
+        self, density: Tensor, aux: dict[str, Tensor], height: int, width: int, frame: int = 0
+    ) -> DensityOutput:
+        """What the framed and padded image gave, cut to its height × width pixels and in full precision."""
+
+        def cut(maps: Tensor) -> Tensor:
+            return crop_to_image(drop_frame(maps, frame, self.stride), height, width, self.stride)
+
+        kept = {k: cut(v) if v.ndim == 4 else v for k, v in aux.items()}
+        return DensityOutput(_full(cut(density)), self.stride, {k: _full(v) for k, v in kept.items()})
 
 
 def _full(x: Tensor) -> Tensor:
@@ -142,6 +156,21 @@ def pad_to_multiple(images: Tensor, multiple: int) -> Tensor:
     if _is_exporting() or bottom or right:
         return F.pad(images, (0, right, 0, bottom))
     return images
+
+
+def set_frame(network: Network, pixels: int) -> None:
+    """Count images with a frame of at least so many pixels."""
+    network.frame = (pixels + network.multiple - 1) // network.multiple * network.multiple
+
+
+def add_frame(images: Tensor, frame: int) -> Tensor:
+    """Zeros (the mean colour) on all four sides."""
+    return F.pad(images, (frame, frame, frame, frame)) if frame else images
+
+
+def drop_frame(maps: Tensor, frame: int, stride: int) -> Tensor:
+    """The cells from the image's first pixel on; `crop_to_image` takes those beyond its last."""
+    return maps[..., frame // stride :, frame // stride :] if frame else maps
 
 
 def crop_to_image(maps: Tensor, height: int, width: int, stride: int) -> Tensor:

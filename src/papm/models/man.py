@@ -7,7 +7,7 @@ from torch import Tensor, nn
 
 from papm.errors import ConfigError, DataError
 from papm.models.attention import EncoderLayer, disagreement
-from papm.models.base import DensityNetwork, check_images, pad_to_multiple, register, require
+from papm.models.base import DensityNetwork, add_frame, check_images, pad_to_multiple, register, require
 from papm.models.head import CROWD, DensityHead
 from papm.models.vgg import VGGTrunk, vgg_trunk
 from papm.structures import DensityOutput, PointBatch
@@ -40,14 +40,14 @@ class MAN(DensityNetwork):
         """Images [B, 3, H, W] and, where they are padded, which pixels are real, bool [B, H, W]."""
         check_images(images)
         height, width = images.shape[-2:]
-        valid = None
+        valid, frame = None, self.frame_now if mask is None else 0
         if mask is not None:
             if mask.shape != (len(images), height, width):
                 raise DataError(f"a mask of {list(mask.shape)} does not fit images of {list(images.shape)}")
             valid = touched_cells(mask, self.multiple).flatten(1)
             valid = valid | ~valid.any(1, keepdim=True)  # an image without a real pixel attends to itself
-        density, aux = self.encode(pad_to_multiple(images, self.multiple), valid)
-        return self.output_of(density, aux, height, width)
+        density, aux = self.encode(pad_to_multiple(add_frame(images, frame), self.multiple), valid)
+        return self.output_of(density, aux, height, width, frame)
 
     def encode(self, images: Tensor, valid: Tensor | None) -> tuple[Tensor, dict[str, Tensor]]:
         """Images with sides of multiples of 32 → density and what `auxiliary_losses` needs."""

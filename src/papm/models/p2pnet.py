@@ -14,8 +14,10 @@ from torch.nn import functional as F
 from papm.models.base import (
     Network,
     _is_exporting,
+    add_frame,
     check_images,
     crop_to_image,
+    drop_frame,
     pad_to_multiple,
     register,
     require,
@@ -144,8 +146,10 @@ class P2PNet(Network):
         """
         check_images(images)
         height, width = images.shape[-2:]
-        x = self.pyramid(self.features(pad_to_multiple(images, self.multiple)))
-        offsets, logits = (crop_to_image(head(x), height, width, STRIDE) for head in (self.offsets, self.classes))
+        frame = self.frame_now
+        x = self.pyramid(self.features(pad_to_multiple(add_frame(images, frame), self.multiple)))
+        heads = (drop_frame(head(x), frame, STRIDE) for head in (self.offsets, self.classes))
+        offsets, logits = (crop_to_image(maps, height, width, STRIDE) for maps in heads)
         rows, columns = offsets.shape[-2:]
         offsets, logits = (
             t.permute(0, 2, 3, 1).reshape(images.shape[0], -1, n) for t, n in self._values(offsets, logits)
