@@ -28,7 +28,8 @@ Progress = Callable[[int, int | None], None]  # (bytes done, bytes in all when k
 
 def _is_exporting() -> bool:
     """Whether torch.export looks on. Not `torch.compiler.is_exporting()`: up to torch 2.11 it is true for torch.compile too."""
-    return bool(getattr(torch.compiler, "_is_exporting_flag", False))
+    flag = getattr(torch.compiler, "_is_exporting_flag", None)  # new in 2.7
+    return torch.compiler.is_compiling() if flag is None else bool(flag)
 
 
 @dataclass(frozen=True)
