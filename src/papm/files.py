@@ -1,4 +1,4 @@
-"""Writing files so that a reader sees the old one or the new one, never half of one."""
+"""Writing files so that a reader sees the old one or the new one, never half of one; and reading our own JSON."""
 
 from __future__ import annotations
 
@@ -41,3 +41,14 @@ def write_text(path: Path, text: str) -> None:
 def write_json(path: Path, value: Any) -> None:
     """A JSON file, atomically; NaN and infinity are refused rather than written as what no other reader accepts."""
     write_text(path, json.dumps(value, indent=2, ensure_ascii=False, allow_nan=False) + "\n")
+
+
+def read_object(path: Path, advice: str) -> dict[str, Any]:
+    """The JSON object in a file that papm wrote; `advice` says what to do where it holds none."""
+    try:
+        value = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        raise PapmError(f"{path}: cannot be read as JSON; {advice}") from None
+    if not isinstance(value, dict):
+        raise PapmError(f"{path}: holds no JSON object; {advice}")
+    return value

@@ -74,15 +74,14 @@ def density_map(
 
 
 def adaptive_sigma(points: Tensor, size: tuple[int, int]) -> Tensor:
-    """Bandwidth of each point, [n]: 0.3 × its spacing; a point alone in its image gets mean(H, W)/4 (CSRNet's rule)."""
-    if len(points) == 1:
-        return torch.full((1,), (size[0] + size[1]) / 8)
-    return sigma_from_spacing(spacing(points))
+    """Bandwidth of each point, [n], as `sigma_from_spacing` has it."""
+    return sigma_from_spacing(spacing(points, alone=torch.inf), size)
 
 
-def sigma_from_spacing(distance: Tensor) -> Tensor:
-    """Geometry-adaptive σ from the mean distance to the three nearest points."""
-    return (ADAPTIVE_BETA * distance).clamp(min=ADAPTIVE_MIN)
+def sigma_from_spacing(distance: Tensor, size: tuple[int, int]) -> Tensor:
+    """0.3 × the mean distance to the three nearest points; a point alone in its image gets mean(H, W)/4 (CSRNet's rule)."""
+    sigma = (ADAPTIVE_BETA * distance).clamp(min=ADAPTIVE_MIN)
+    return torch.where(distance < torch.inf, sigma, (size[0] + size[1]) / 8)
 
 
 def density_maps(

@@ -15,6 +15,7 @@ from torch import Tensor
 
 from papm import checkpoint, data
 from papm.config import TrainConfig
+from papm.engine import result
 from papm.engine import train as engine
 from papm.engine.build import build_network, resolve
 from papm.engine.callbacks import AtomicCheckpointIO, Logbook
@@ -241,13 +242,13 @@ def test_the_last_weights_are_measured_though_they_could_not_be_saved(
 def test_the_seconds_of_a_run_hold_its_final_evaluation(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     clock = [0.0]
     monkeypatch.setattr(engine.time, "monotonic", lambda: clock[0])
-    count = engine.evaluate
+    count = result.evaluate
 
     def slow(*given: Any, **more: Any) -> Any:
         clock[0] += 100.0
         return count(*given, **more)
 
-    monkeypatch.setattr(engine, "evaluate", slow)
+    monkeypatch.setattr(result, "evaluate", slow)
     made = engine.train(config(), tmp_path)
     assert made.result is not None and made.result["seconds"] == 100.0
 

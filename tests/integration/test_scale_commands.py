@@ -20,6 +20,7 @@ from papm.data.resize import Resize
 from papm.engine import train as engine
 from papm.engine.build import resolve, with_bounds
 from papm.engine.evaluate import evaluate
+from papm.engine.result import scores
 from papm.metrics.game import game
 from papm.predict.predictor import Counter
 
@@ -178,9 +179,7 @@ def fake_run(folder: Path, predicted: list[float], truth: list[float], **more: A
     write_text(folder / "config.yaml", configuration.to_yaml(from_mapping({"data": "synthetic", "backbone": "tiny"})))
     found = Evaluation([f"{k}.jpg" for k in range(len(truth))], predicted, truth, truth)
     write_evaluation(folder / "predictions.csv", found)
-    write_json(
-        folder / "result.json", {"dataset": "d", "split": "test", "select": "last", **engine.scores(found), **more}
-    )
+    write_json(folder / "result.json", {"dataset": "d", "split": "test", "select": "last", **scores(found), **more})
     return folder
 
 

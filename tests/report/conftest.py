@@ -12,8 +12,8 @@ import pytest
 
 from papm import config as configuration
 from papm.engine.evaluate import Evaluation, write_evaluation
+from papm.engine.result import scores
 from papm.engine.run_folder import MetricsFile
-from papm.engine.train import scores
 from papm.files import write_json, write_text
 
 MakeRun = Callable[..., dict[str, Any]]

@@ -167,7 +167,7 @@ def _count(
     from papm.data import require_annotated
     from papm.data.resize import OPTIONS, bounds
     from papm.engine import evaluate as engine
-    from papm.engine.train import scores
+    from papm.engine.result import scores
     from papm.predict.predictor import Counter
 
     if submission is not None:

@@ -65,6 +65,15 @@ def with_classes(config: TrainConfig, splits: Splits) -> TrainConfig:
     return dataclasses.replace(config, network={**config.network, "num_classes": classes})
 
 
+def precision_of(config: TrainConfig, device: torch.device) -> str:
+    """`auto` is bf16 on a GPU that has it, else full precision. A CPU trains in bf16 where fp16 was asked for."""
+    if config.precision == "16" and device.type == "cpu":
+        return "bf16"
+    if config.precision != "auto":
+        return config.precision
+    return "bf16" if device.type == "cuda" and torch.cuda.is_bf16_supported(including_emulation=False) else "32"
+
+
 def build_network(config: TrainConfig, progress: Progress | None = None) -> Network:
     """The network of a configuration, with trunk weights (`progress` hears of their download) or a checkpoint to start from."""
     torch.manual_seed(config.seed)

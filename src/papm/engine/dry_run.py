@@ -16,7 +16,7 @@ from lightning.pytorch.callbacks import Callback
 from papm import data
 from papm.config import TrainConfig
 from papm.data.splits import Splits, choose
-from papm.engine.build import build_loss, build_network, with_classes
+from papm.engine.build import build_loss, build_network, precision_of, with_classes
 from papm.engine.data import CountingData
 from papm.engine.evaluate import evaluate
 from papm.engine.module import CountingModule
@@ -25,7 +25,6 @@ from papm.engine.train import (
     evaluate_every,
     make_trainer,
     place_on,
-    precision_of,
     with_memory,
     without_known_warnings,
 )

@@ -9,7 +9,7 @@ import os
 import threading
 import time
 import warnings
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,14 +18,14 @@ from typing import Any, TypeVar
 import lightning.pytorch as pl
 import torch
 
-from papm import checkpoint, data
 from papm import config as configuration
+from papm import data
 from papm.checkpoint import ModelSpec
 from papm.config import TrainConfig
 from papm.data.base import Dataset
 from papm.data.splits import Splits, choose
 from papm.engine import run_folder
-from papm.engine.build import build_loss, build_network, known_names, with_bounds, with_classes
+from papm.engine.build import build_loss, build_network, known_names, precision_of, with_bounds, with_classes
 from papm.engine.callbacks import (
     AtomicCheckpointIO,
     AveragedWeights,
@@ -37,11 +37,9 @@ from papm.engine.callbacks import (
     Watcher,
 )
 from papm.engine.data import CountingData, several_classes
-from papm.engine.evaluate import Evaluation, evaluate, write_evaluation
 from papm.engine.module import CountingModule
-from papm.engine.run_folder import hardware, revision
+from papm.engine.result import Weights, finish
 from papm.errors import PapmError
-from papm.files import write_json
 from papm.models.base import Progress
 from papm.predict.predictor import pick_device
 
@@ -64,14 +62,6 @@ class RunResult:
     interrupted: bool
     result: dict[str, Any] | None
     shown: Dataset | None = None  # what the result was measured on, for pictures
-
-
-@dataclass(frozen=True)
-class Weights:
-    """The (averaged) weights of a network at a step."""
-
-    step: int
-    state: Mapping[str, torch.Tensor]
 
 
 def is_first_process() -> bool:
@@ -306,114 +296,3 @@ def make_trainer(
         enable_checkpointing=True,
         use_distributed_sampler=False,
     )
-
-
-def precision_of(config: TrainConfig, device: torch.device) -> str:
-    """`auto` is bf16 on a GPU that has it, else full precision. A CPU trains in bf16 where fp16 was asked for."""
-    if config.precision == "16" and device.type == "cpu":
-        return "bf16"
-    if config.precision != "auto":
-        return config.precision
-    return "bf16" if device.type == "cuda" and torch.cuda.is_bf16_supported(including_emulation=False) else "32"
-
-
-def finish(
-    config: TrainConfig,
-    folder: Path,
-    splits: Splits,
-    logbook: Logbook,
-    device: torch.device,
-    last: Weights,
-    started: float,
-    weights_sha256: str | None,
-) -> dict[str, Any]:
-    """Evaluate the chosen and the last weights on the test images and write result.json and predictions.csv.
-
-    `started` is when this part of the run began; the seconds of a run are those of all its parts, loading and evaluation
-    included.
-    """
-    for name in ("best.ckpt", "last.ckpt"):
-        if not (folder / name).exists():
-            raise PapmError(f"{folder}: training ended, but {name} could not be written; make room and --resume")
-    spec, state = checkpoint.load(folder / "best.ckpt")
-    network = checkpoint.build(spec, state).to(device)
-    result: dict[str, Any] = {
-        "dataset": splits.train.name,
-        "backbone": config.backbone,
-        "method": config.method,
-        "noise": config.noise,
-        "noise_kind": config.noise_kind,
-        "seed": config.seed,
-        "steps": config.steps,
-        "options": {
-            "loss": dict(config.loss),
-            "network": dict(config.network),
-            "data": dict(config.options),
-            "crop": config.crop,
-            "batch": config.batch,
-            "training": {
-                k: getattr(config, k)
-                for k in (
-                    "optimizer",
-                    "lr",
-                    "trunk_lr",
-                    "weight_decay",
-                    "warmup",
-                    "schedule",
-                    "clip",
-                    "ema",
-                    "margin",
-                    "region",
-                    "correct",
-                    "correct_kind",
-                    "flip",
-                    "grey",
-                    "colour",
-                    "scale_min",
-                    "scale_max",
-                )
-            },
-        },
-        "select": config.select,
-        "selected_step": spec.step,
-        "sizes": splits.sizes,
-        "mae": None,
-        "rmse": None,
-        "mae_last": None,
-        "mae_best_on_test": None,
-        "mae_val": logbook.best.get("mae") if splits.monitor is not splits.test else None,
-        "mae_in_image": None,
-        "weights_sha256": weights_sha256,
-    }
-    test = splits.test or splits.monitor
-    if test is not None:
-        found = evaluate(network, test, precision=precision_of(config, device), classes=spec.classes)
-        write_evaluation(folder / "predictions.csv", found)
-        result |= scores(found)
-        result["split"] = test.split
-        if last.step == spec.step:
-            result["mae_last"] = result["mae"]
-        else:
-            checkpoint.assign(network, last.state, "the last weights")
-            result["mae_last"] = evaluate(network, test, precision=precision_of(config, device)).score.mae
-        if splits.monitor is splits.test and logbook.best:
-            result["mae_best_on_test"] = min(logbook.best["mae"], result["mae_last"])
-    seconds = logbook.seconds + time.monotonic() - started
-    result |= {"seconds": round(seconds, 1), "hardware": hardware(device), "revision": revision()}
-    write_json(folder / "result.json", result)
-    return result
-
-
-def scores(found: Evaluation) -> dict[str, Any]:
-    """The figures of an evaluation as plain values."""
-    score, apart = found.score.to_dict(), found.class_scores
-    return {
-        "mae": score["mae"],
-        "rmse": score["rmse"],
-        "nae": score["nae"],
-        "bias": score["bias"],
-        "images": score["n"],
-        "mae_in_image": found.score_in_image.mae,
-        "intervals": {k: list(v) for k, v in found.intervals().items() if all(x == x for x in v)},
-        **({"classes": {k: {"mae": s.mae, "rmse": s.rmse} for k, s in apart.items()}} if apart else {}),
-    }

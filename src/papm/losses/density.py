@@ -17,7 +17,6 @@ import functools
 import math
 from typing import get_args
 
-import torch
 from torch import Tensor
 
 from papm import ggd
@@ -76,12 +75,9 @@ class DensityLoss(CountingLoss):
             domain = Domain(-context.offsets, context.sizes.flip(-1) - context.offsets)
         if self.kernel != "adaptive":
             return density_maps(points, size, self.kernel, self.sigma, self.shape, self.stride, domain)[:, None]
-        if points.extents is not None:  # spacing in the whole image, measured where the points were read
-            sigma = sigma_from_spacing(points.extents)
-        else:
-            distance = batch_spacing(points.xy, points.valid)
-            alone = (size[0] + size[1]) / 8  # CSRNet's rule, as `targets.adaptive_sigma`
-            sigma = torch.where(distance < torch.inf, sigma_from_spacing(distance), alone)
+        # Where the points were read, their spacing was measured in the whole image.
+        distance = batch_spacing(points.xy, points.valid) if points.extents is None else points.extents
+        sigma = sigma_from_spacing(distance, size)
         return density_maps(points, size, "gaussian", sigma, 2.0, self.stride, domain)[:, None]
 
     def compute(self, density: Tensor, points: PointBatch, context: LossContext | None) -> LossOutput:

@@ -112,27 +112,39 @@ def number(count: float) -> str:
 
 def _tint(photo: Picture, density: Tensor, stride: float, alpha: float, colormap: str) -> Picture:
     """Blend a colour map over the photo, opacity growing with the density."""
-    field = density.detach().float().cpu()
-    field = torch.nan_to_num(field.sum(0) if field.ndim == 3 else field, nan=0.0, posinf=0.0, neginf=0.0).clamp(min=0)
-    peak = float(field.max()) if field.numel() else 0.0
-    if peak <= 0:
+    level = levels(density)
+    if not level.any():
         return photo
-    # the brightest cells may lie far above the rest: saturate the top percent of those that hold something
-    held = field[field > 0.02 * peak].numpy()
-    level = field / max(float(np.quantile(held, 0.99)), 1e-12)
     h, w = photo.shape[:2]
-    shape = max(1, round(field.shape[0] * stride)), max(1, round(field.shape[1] * stride))
+    shape = max(1, round(level.shape[0] * stride)), max(1, round(level.shape[1] * stride))
     wide = F.interpolate(level[None, None], size=shape, mode="bilinear", align_corners=False)[0, 0, :h, :w]
     wide = F.pad(wide[None, None], (0, w - wide.shape[1], 0, h - wide.shape[0]), mode="replicate")[0, 0]
-    # the root lifts scattered objects, which a crowd elsewhere in the picture would else leave dark
-    shade: NDArray[np.float32] = wide.clamp(0, 1).sqrt().numpy()
-    colours: Picture = _table(colormap)[(shade**1.5 * 255).astype(np.uint8)]
+    colours, shade = coloured(wide, colormap)
     # grey under the colours, so that they mean density alone
     grey = photo @ np.array([0.299, 0.587, 0.114], dtype=np.float32)
     muted = 0.35 * photo + 0.65 * grey[..., None]
     opacity = np.float32(alpha) * shade[..., None]
     tinted: Picture = muted + (colours - muted) * opacity
     return tinted
+
+
+def levels(density: Tensor) -> Tensor:
+    """A map [h, w] or [C, h, w] as [h, w], 1 where it is densest; zeros if it holds nothing."""
+    field = density.detach().float().cpu()
+    field = torch.nan_to_num(field.sum(0) if field.ndim == 3 else field, nan=0.0, posinf=0.0, neginf=0.0).clamp(min=0)
+    peak = float(field.max()) if field.numel() else 0.0
+    if peak <= 0:
+        return torch.zeros_like(field)
+    # the brightest cells may lie far above the rest: saturate the top percent of those that hold something
+    held = field[field > 0.02 * peak].numpy()
+    return field / max(float(np.quantile(held, 0.99)), 1e-12)
+
+
+def coloured(level: Tensor, colormap: str = "turbo") -> tuple[Picture, NDArray[np.float32]]:
+    """Colours [h, w, 3] of levels [h, w], and their shade from 0 to 1, by which opacity grows."""
+    # the root lifts scattered objects, which a crowd elsewhere in the picture would else leave dark
+    shade: NDArray[np.float32] = level.clamp(0, 1).sqrt().numpy()
+    return _table(colormap)[(shade**1.5 * 255).astype(np.uint8)], shade
 
 
 def _table(name: str) -> Picture:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import csv
-import json
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -13,6 +12,7 @@ from typing import Any
 from papm import config as configuration
 from papm.engine.run_folder import read_metrics
 from papm.errors import PapmError
+from papm.files import read_object
 
 
 @dataclass(frozen=True)
@@ -119,12 +119,4 @@ def curve(rows: list[dict[str, Any]], key: str, over: str = "step") -> tuple[lis
 
 
 def _read_json(path: Path) -> dict[str, Any] | None:
-    if not path.exists():
-        return None
-    try:
-        value = json.loads(path.read_text(encoding="utf-8"))
-    except (ValueError, OSError):
-        raise PapmError(f"{path}: cannot be read as JSON; restore or remove it") from None
-    if not isinstance(value, dict):
-        raise PapmError(f"{path}: holds no JSON object; restore or remove it")
-    return value
+    return read_object(path, "restore or remove it") if path.exists() else None

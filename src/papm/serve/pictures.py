@@ -7,12 +7,11 @@ import io
 from typing import Any
 
 import numpy as np
-import torch
 import torch.nn.functional as F
 from PIL import Image
 from torch import Tensor
 
-from papm.predict.overlay import overlay
+from papm.predict.overlay import coloured, levels, overlay
 
 MOST_CELLS = 2048  # along a side of the layer: finer than a screen
 PREVIEW = 2048  # pixels along the long side of a preview
@@ -20,30 +19,19 @@ ALPHA = 0.85  # as the pictures of `papm predict`
 
 
 def density_layer(density: Tensor, stride: int) -> dict[str, Any]:
-    """A map [C, h, w] as a PNG data URL, one pixel a cell, and how many image pixels (x, y) the PNG covers."""
-    field = torch.nan_to_num(density.detach().float().cpu().sum(0), nan=0.0, posinf=0.0, neginf=0.0).clamp(min=0)
+    """A map [C, h, w] as a PNG data URL, one pixel a cell, and how many image pixels (x, y) the PNG covers.
+
+    Its colours and opacity are those of `papm.predict.overlay`; it is clear where the map is empty.
+    """
+    field = levels(density)
     factor = -(-max(field.shape) // MOST_CELLS)
     if factor > 1:  # several cells a pixel
         h, w = field.shape
-        field = F.avg_pool2d(F.pad(field[None, None], (0, -w % factor, 0, -h % factor)), factor)[0, 0]
+        field = levels(F.avg_pool2d(F.pad(field[None, None], (0, -w % factor, 0, -h % factor)), factor)[0, 0])
+    colours, shade = coloured(field)
+    rgba = np.concatenate([colours, 255 * ALPHA * shade[..., None]], -1).astype(np.uint8)
     covers = [field.shape[1] * factor * stride, field.shape[0] * factor * stride]
-    return {"png": _data_url(_tinted(field), "PNG"), "covers": covers}
-
-
-def _tinted(field: Tensor) -> Image.Image:
-    """A map [h, w] in the colours and the opacity of `papm.predict.overlay`, clear where it is empty."""
-    import matplotlib
-
-    shade = np.zeros(tuple(field.shape), dtype=np.float32)
-    peak = float(field.max()) if field.numel() else 0.0
-    if peak > 0:
-        # The brightest cells may lie far above the rest: the top percent of those that hold something saturates.
-        held = field[field > 0.02 * peak].numpy()
-        shade = (field / max(float(np.quantile(held, 0.99)), 1e-12)).clamp(0, 1).sqrt().numpy()
-    table = np.asarray(255 * matplotlib.colormaps["turbo"](np.linspace(0, 1, 256)), dtype=np.uint8)
-    rgba = table[(shade**1.5 * 255).astype(np.uint8)]
-    rgba[..., 3] = (255 * ALPHA * shade).astype(np.uint8)
-    return Image.fromarray(rgba)
+    return {"png": _data_url(Image.fromarray(rgba), "PNG"), "covers": covers}
 
 
 def preview(image: Tensor) -> bytes:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import itertools
-import json
 import re
 import sys
 from collections.abc import Mapping, Sequence
@@ -16,7 +15,7 @@ from typing import Any
 from papm.data import base, resize
 from papm.engine import run_folder
 from papm.errors import ConfigError, DataError, PapmError
-from papm.files import write_json
+from papm.files import read_object, write_json
 from papm.study import training
 from papm.study.metrics import EVALUATIONS, METRICS, evaluation_file, with_evaluation
 from papm.study.queue import Command, Job
@@ -255,13 +254,7 @@ def _printed(task: Task, evaluation: str) -> dict[str, Any] | None:
 
 
 def _object(path: Path) -> dict[str, Any]:
-    try:
-        values = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError):
-        raise PapmError(f"{path}: cannot be read as JSON; remove the folder of this run and start again") from None
-    if not isinstance(values, dict):
-        raise PapmError(f"{path}: holds no JSON object; remove the folder of this run and start again")
-    return values
+    return read_object(path, "remove the folder of this run and start again")
 
 
 def complaint(log: Path) -> str:

@@ -24,12 +24,8 @@ from papm.study import tables
 from papm.study.run import Request
 from papm.study.tables import Study
 
-METHODS = (
-    "gaussian",
-    "hd-papm",
-    "dm-count",
-    "al-papm",
-)  # two targets and two transports: without and with the paper's kernel
+# Two targets and two transports, each without and with the paper's kernel.
+METHODS = ("gaussian", "hd-papm", "dm-count", "al-papm")
 KINDS: Mapping[str, str] = {
     "ring": "each by exactly that far, in a random direction",
     "disc": "each to anywhere within that distance",

@@ -1,0 +1,131 @@
+"""The result of a run: what the chosen weights find in the test images, as one JSON object."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from papm import checkpoint
+from papm.config import TrainConfig
+from papm.data.splits import Splits
+from papm.engine.build import precision_of
+from papm.engine.callbacks import Logbook
+from papm.engine.evaluate import Evaluation, evaluate, write_evaluation
+from papm.engine.run_folder import hardware, revision
+from papm.errors import PapmError
+from papm.files import write_json
+
+
+@dataclass(frozen=True)
+class Weights:
+    """The (averaged) weights of a network at a step."""
+
+    step: int
+    state: Mapping[str, torch.Tensor]
+
+
+def finish(
+    config: TrainConfig,
+    folder: Path,
+    splits: Splits,
+    logbook: Logbook,
+    device: torch.device,
+    last: Weights,
+    started: float,
+    weights_sha256: str | None,
+) -> dict[str, Any]:
+    """Evaluate the chosen and the last weights on the test images and write result.json and predictions.csv.
+
+    `started` is when this part of the run began; the seconds of a run are those of all its parts, loading and evaluation
+    included.
+    """
+    for name in ("best.ckpt", "last.ckpt"):
+        if not (folder / name).exists():
+            raise PapmError(f"{folder}: training ended, but {name} could not be written; make room and --resume")
+    spec, state = checkpoint.load(folder / "best.ckpt")
+    network = checkpoint.build(spec, state).to(device)
+    result: dict[str, Any] = {
+        "dataset": splits.train.name,
+        "backbone": config.backbone,
+        "method": config.method,
+        "noise": config.noise,
+        "noise_kind": config.noise_kind,
+        "seed": config.seed,
+        "steps": config.steps,
+        "options": {
+            "loss": dict(config.loss),
+            "network": dict(config.network),
+            "data": dict(config.options),
+            "crop": config.crop,
+            "batch": config.batch,
+            "training": {
+                k: getattr(config, k)
+                for k in (
+                    "optimizer",
+                    "lr",
+                    "trunk_lr",
+                    "weight_decay",
+                    "warmup",
+                    "schedule",
+                    "clip",
+                    "ema",
+                    "margin",
+                    "region",
+                    "correct",
+                    "correct_kind",
+                    "flip",
+                    "grey",
+                    "colour",
+                    "scale_min",
+                    "scale_max",
+                )
+            },
+        },
+        "select": config.select,
+        "selected_step": spec.step,
+        "sizes": splits.sizes,
+        "mae": None,
+        "rmse": None,
+        "mae_last": None,
+        "mae_best_on_test": None,
+        "mae_val": logbook.best.get("mae") if splits.monitor is not splits.test else None,
+        "mae_in_image": None,
+        "weights_sha256": weights_sha256,
+    }
+    test = splits.test or splits.monitor
+    if test is not None:
+        found = evaluate(network, test, precision=precision_of(config, device), classes=spec.classes)
+        write_evaluation(folder / "predictions.csv", found)
+        result |= scores(found)
+        result["split"] = test.split
+        if last.step == spec.step:
+            result["mae_last"] = result["mae"]
+        else:
+            checkpoint.assign(network, last.state, "the last weights")
+            result["mae_last"] = evaluate(network, test, precision=precision_of(config, device)).score.mae
+        if splits.monitor is splits.test and logbook.best:
+            result["mae_best_on_test"] = min(logbook.best["mae"], result["mae_last"])
+    seconds = logbook.seconds + time.monotonic() - started
+    result |= {"seconds": round(seconds, 1), "hardware": hardware(device), "revision": revision()}
+    write_json(folder / "result.json", result)
+    return result
+
+
+def scores(found: Evaluation) -> dict[str, Any]:
+    """The figures of an evaluation as plain values."""
+    score, apart = found.score.to_dict(), found.class_scores
+    return {
+        "mae": score["mae"],
+        "rmse": score["rmse"],
+        "nae": score["nae"],
+        "bias": score["bias"],
+        "images": score["n"],
+        "mae_in_image": found.score_in_image.mae,
+        "intervals": {k: list(v) for k, v in found.intervals().items() if all(x == x for x in v)},
+        **({"classes": {k: {"mae": s.mae, "rmse": s.rmse} for k, s in apart.items()}} if apart else {}),
+    }
