@@ -234,9 +234,12 @@ GPU = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
 
 
 @GPU
-@pytest.mark.parametrize("method, backbone", [("hd-papm", "tiny"), ("al-papm", "tiny"), ("p2p-papm", "p2pnet")])
+@pytest.mark.parametrize(
+    "method, backbone",
+    [("hd-papm", "tiny"), ("al-papm", "tiny"), ("p2p-papm", "p2pnet"), ("al-papm", "man"), ("dm-count", "msfanet")],
+)
 def test_on_a_gpu_recorded_steps_are_the_steps_kernel_by_kernel(tmp_path: Path, method: str, backbone: str) -> None:
-    """Twenty steps, several lengths of points, the change of phase of p2p-papm among them."""
+    """Twenty steps, several lengths of points, the change of phase of p2p-papm among them; man and msfanet have dropout."""
     keys: dict[str, Any] = {"data": "synthetic:train=8,test=2,size=160,count=5-200", "device": "cuda", "steps": 20,
                             "crop": 128, "batch": 4, "log_every": 1, "select": "last", "precision": "32",
                             "compile": "no", "eval_every": 20}  # fmt: skip

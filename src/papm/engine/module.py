@@ -41,10 +41,12 @@ class CountingModule(pl.LightningModule):
 
     @property
     def recordable(self) -> bool:
-        """Whether a step depends on tensors alone: no dropout, no images or weights of the loss's own."""
+        """Whether a step depends on tensors alone: no images or weights of the loss's own.
+
+        What dropout draws is new in every replay: a graph reads seed and offset of the device's generator when it starts.
+        """
         return (
-            not self._random
-            and self.loss.recordable
+            self.loss.recordable
             and not self.loss.needs_images
             and not any(True for _ in self.loss.parameters())
         )

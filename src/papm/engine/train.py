@@ -246,7 +246,7 @@ def place_on(device: torch.device, module: CountingModule, counting: CountingDat
 def records_whole_steps(
     device: torch.device, module: CountingModule, counting: CountingData, config: TrainConfig
 ) -> bool:
-    """Whether a step can be one CUDA graph: images on the GPU, one process, nothing random, no weights but the network's."""
+    """Whether a step can be one CUDA graph: images on the GPU, one process, no weights but the network's."""
     return (
         config.graph == "auto"
         and counting.store is not None
