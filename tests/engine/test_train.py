@@ -51,7 +51,7 @@ RESULT = [
 
 def config(**more: Any) -> TrainConfig:
     keys = {"data": SPEC, "device": "cpu", "steps": 4, "crop": 64, "batch": 4, "log_every": 2, "select": "last"}
-    return resolve(more.pop("method", "hd-papm"), "tiny", {**keys, **more})
+    return resolve(more.pop("method", "hd-papm"), more.pop("backbone", "tiny"), {**keys, **more})
 
 
 @pytest.mark.slow
@@ -127,6 +127,21 @@ def test_weights_are_averaged(tmp_path: Path) -> None:
     averaged = checkpoint.load(tmp_path / "averaged" / "best.ckpt")[1]
     for k, w in averaged.items():
         torch.testing.assert_close(w, 2 / 11 * start[k] + 9 / 11 * stepped[k], rtol=1e-5, atol=1e-7)
+
+
+def test_running_statistics_are_averaged_like_the_weights(tmp_path: Path) -> None:
+    keys = {"steps": 1, "log_every": 1, "crop": 32, "batch": 2, "backbone": "msfanet", "method": "dm-count"}
+    start = build_network(config(**keys)).state_dict()
+    engine.train(config(**keys, ema=0.0), tmp_path / "plain")
+    engine.train(config(**keys, ema=0.999), tmp_path / "averaged")
+    stepped = checkpoint.load(tmp_path / "plain" / "best.ckpt")[1]
+    averaged = checkpoint.load(tmp_path / "averaged" / "best.ckpt")[1]
+    means = [k for k in averaged if k.endswith("running_mean")]
+    assert means and any(not torch.equal(start[k], stepped[k]) for k in means)
+    for k in means:
+        torch.testing.assert_close(averaged[k], 2 / 11 * start[k] + 9 / 11 * stepped[k], rtol=1e-5, atol=1e-7)
+    counters = [k for k in averaged if k.endswith("num_batches_tracked")]
+    assert all(torch.equal(averaged[k], stepped[k]) for k in counters)
 
 
 def test_a_smaller_batch_when_memory_is_short(

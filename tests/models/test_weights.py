@@ -236,8 +236,8 @@ def test_a_trunk_of_another_depth_is_refused(tmp_path: Path) -> None:
     path = save(tensors, tmp_path / "vgg16.safetensors")
     with pytest.raises(CheckpointError, match=r"vgg16\.safetensors: unexpected key 'features\.17"):
         models.create("vgg19", weights=path)
-    with pytest.raises(CheckpointError, match=r"not a vgg16-bn trunk .*, but a vgg16 trunk .*network\.trunk=vgg16"):
-        models.create("msfanet", weights=path)
+    with pytest.raises(CheckpointError, match=r"not a vgg19-bn trunk .*, but a vgg16 trunk .*network\.trunk=vgg16"):
+        models.create("msfanet", trunk="vgg19-bn", weights=path)
 
 
 # Rebalancing.

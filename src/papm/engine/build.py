@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import dataclasses
+import itertools
 from pathlib import Path
 from typing import Any
 
 import torch
+from torch import Tensor
 
 from papm import checkpoint, data, losses, methods, models
 from papm import config as configuration
@@ -17,11 +19,14 @@ from papm.data.classes import class_names, number_of_classes, require_labels
 from papm.data.splits import Splits
 from papm.engine.data import several_classes
 from papm.errors import ConfigError, unknown
+from papm.imagenet import normalize
 from papm.losses.classes import ClassLoss
 from papm.losses.forward import ForwardLoss
 from papm.losses.regions import RegionLoss
 from papm.models import Network
 from papm.models.base import Progress
+
+SETTLE_IMAGES, SETTLE_SIDE = 32, 384
 
 
 def resolve(method: str, backbone: str, given: dict[str, Any]) -> TrainConfig:
@@ -86,6 +91,29 @@ def build_network(config: TrainConfig, progress: Progress | None = None) -> Netw
             raise ConfigError(f"{file}: is a '{spec.backbone}', the run trains a '{config.backbone}'")
         checkpoint.assign(network, state, str(file))
     return network
+
+
+def settle_norms(network: Network, dataset: Dataset, device: torch.device) -> None:
+    """Batch norms over trunk weights that were trained without any get the statistics of the training images.
+
+    The same images in every process and at every start: up to 32, evenly spread over the dataset, the middle of each.
+    """
+    trunk = network.trunk
+    if not isinstance(trunk, models.VGGTrunk) or not trunk.unsettled:
+        return
+    step = max(1, len(dataset) // SETTLE_IMAGES)
+    middles = (middle(normalize(dataset[i].image), SETTLE_SIDE) for i in range(0, len(dataset), step))
+    models.settle(trunk.to(device), (m[None].to(device) for m in itertools.islice(middles, SETTLE_IMAGES)))
+
+
+def middle(image: Tensor, side: int) -> Tensor:
+    """The middle of an image [3, H, W], at most `side` pixels high and wide.
+
+    >>> middle(torch.zeros(3, 40, 20), 32).shape
+    torch.Size([3, 32, 20])
+    """
+    top, left = (max(0, n - side) // 2 for n in image.shape[-2:])
+    return image[:, top : top + side, left : left + side]
 
 
 def build_loss(config: TrainConfig, stride: int) -> losses.CountingLoss:

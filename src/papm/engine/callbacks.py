@@ -77,6 +77,16 @@ class EventFiles(TensorBoardLogger):
             log.warning("%s: cannot be written; TensorBoard's events end here", self.log_dir)
 
 
+def _averaged(module: torch.nn.Module) -> list[Tensor]:
+    """Parameters, and buffers that are numbers with a fraction: running statistics."""
+    return [p.detach() for p in module.parameters()] + [b for b in module.buffers() if b.is_floating_point()]
+
+
+def _not_averaged(module: torch.nn.Module) -> list[Tensor]:
+    """Counters."""
+    return [b for b in module.buffers() if not b.is_floating_point()]
+
+
 class AveragedWeights(WeightAveraging):
     """Exponential moving average on the training device: one fused update a step and no host sync."""
 
@@ -93,12 +103,12 @@ class AveragedWeights(WeightAveraging):
         assert self._average_model is not None
         # A young average follows quickly, else it would remember the random start for 1/(1 − decay) steps.
         decay = min(self.decay, (1 + step) / (10 + step))
-        average = [p.detach() for p in self._average_model.module.parameters()]
-        torch._foreach_lerp_(average, [p.detach() for p in pl_module.parameters()], 1 - decay)
-        # Running statistics are averages already: the averaged network takes them as they are.
-        buffers = list(pl_module.buffers())
-        if buffers:
-            torch._foreach_copy_(list(self._average_model.module.buffers()), buffers)
+        # Running statistics are those of the last ten batches and of other weights: they are averaged like the weights.
+        average, now = (_averaged(m) for m in (self._average_model.module, pl_module))
+        torch._foreach_lerp_(average, now, 1 - decay)
+        left, current = (_not_averaged(m) for m in (self._average_model.module, pl_module))
+        if left:
+            torch._foreach_copy_(left, current)
         self._latest_update_step = step
 
     def network_state(self) -> dict[str, Tensor]:

@@ -45,11 +45,7 @@ class CountingModule(pl.LightningModule):
 
         What dropout draws is new in every replay: a graph reads seed and offset of the device's generator when it starts.
         """
-        return (
-            self.loss.recordable
-            and not self.loss.needs_images
-            and not any(True for _ in self.loss.parameters())
-        )
+        return self.loss.recordable and not self.loss.needs_images and not any(True for _ in self.loss.parameters())
 
     def on_train_start(self) -> None:
         if self.record:

@@ -25,7 +25,15 @@ from papm.config import TrainConfig
 from papm.data.base import Dataset
 from papm.data.splits import Splits, choose
 from papm.engine import run_folder
-from papm.engine.build import build_loss, build_network, known_names, precision_of, with_bounds, with_classes
+from papm.engine.build import (
+    build_loss,
+    build_network,
+    known_names,
+    precision_of,
+    settle_norms,
+    with_bounds,
+    with_classes,
+)
 from papm.engine.callbacks import (
     AtomicCheckpointIO,
     AveragedWeights,
@@ -175,6 +183,7 @@ def _train(
     module = CountingModule(network, loss, config)
     counting = CountingData(splits, config, loss.halo, on_item=on_image)
     counting.load(device)
+    settle_norms(network, splits.train, device)
     place_on(device, module, counting, config)
     if fresh and is_first_process():
         run_folder.create(folder, config)

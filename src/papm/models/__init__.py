@@ -3,8 +3,9 @@
 from papm.models import csrnet, man, mcnn, msfanet, p2pnet, tiny, vgg_density
 from papm.models.base import DensityNetwork, Network, NetworkInfo, create, info, names, register, set_frame
 from papm.models.head import DensityHead
+from papm.models.rescale import rebalance, settle
 from papm.models.vgg import VGGTrunk, vgg_trunk
-from papm.models.weights import load_trunk, rebalance, sha256_of
+from papm.models.weights import load_trunk, sha256_of
 
 __all__ = [
     "DensityHead",
@@ -24,6 +25,7 @@ __all__ = [
     "rebalance",
     "register",
     "set_frame",
+    "settle",
     "sha256_of",
     "tiny",
     "vgg_density",

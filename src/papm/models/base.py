@@ -267,7 +267,8 @@ def create(
     >>> network(torch.zeros(2, 3, 20, 33)).density.shape
     torch.Size([2, 1, 3, 5])
     """
-    from papm.models.weights import load_network, load_trunk, rebalance
+    from papm.models.rescale import rebalance
+    from papm.models.weights import load_network, load_trunk
 
     about = info(name)
     for key in options:

@@ -33,6 +33,7 @@ TAPS = {
     "vgg16": ("conv2_2", "conv3_3", "conv4_3", "conv5_3"),
     "vgg16-bn": ("conv2_2", "conv3_3", "conv4_3", "conv5_3"),
     "vgg19": ("conv2_2", "conv3_4", "conv4_4", "conv5_4"),
+    "vgg19-bn": ("conv2_2", "conv3_4", "conv4_4", "conv5_4"),
 }
 # A pixel is near a person where a Gaussian density map exceeds this (SFANet): within 8.6 px of a lone point.
 ATTENTION_SIGMA, ATTENTION_LEVEL = 4.0, 0.001

@@ -33,6 +33,7 @@ TAPS = {
     "vgg16": ("conv4_3", "conv5_3"),
     "vgg16-bn": ("conv4_3", "conv5_3"),
     "vgg19": ("conv4_4", "conv5_4"),
+    "vgg19-bn": ("conv4_4", "conv5_4"),
 }
 # Rows × columns of reference points in a cell: P2PNet's, and what its paper uses for UCF-QNRF.
 REFERENCES = {"2x2": (2, 2), "4x2": (4, 2)}
@@ -179,7 +180,7 @@ class P2PNet(Network):
     summary="a point detector: VGG, one pyramid level, offsets and classes of reference points (P2PNet)",
 )
 def p2pnet(*, trunk: str = "vgg16", num_classes: int = 1, references: str = "2x2", width: int = 0) -> Network:
-    """`trunk` = vgg16, vgg16-bn (the published one), vgg19, or tiny: a small one from nothing, for CPUs and tests.
+    """`trunk` = vgg16, vgg16-bn (the published one), vgg19, vgg19-bn, or tiny: a small one from nothing, for CPUs and tests.
 
     `references` = 2x2 or 4x2 points a cell (rows × columns); `width` = channels of pyramid and heads, 0: 256, tiny 32.
     """

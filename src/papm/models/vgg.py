@@ -12,7 +12,12 @@ from papm.errors import ConfigError, unknown
 from papm.models.layers import BatchNorm
 
 # Convolutions of each of the five stages; a stage ends with a 2×2 pool. Channels are 64, 128, 256, 512, 512.
-_STAGES = {"vgg16": (2, 2, 3, 3, 3), "vgg16-bn": (2, 2, 3, 3, 3), "vgg19": (2, 2, 4, 4, 4)}
+_STAGES = {
+    "vgg16": (2, 2, 3, 3, 3),
+    "vgg16-bn": (2, 2, 3, 3, 3),
+    "vgg19": (2, 2, 4, 4, 4),
+    "vgg19-bn": (2, 2, 4, 4, 4),
+}
 _CHANNELS = (64, 128, 256, 512, 512)
 
 
@@ -21,6 +26,7 @@ class VGGTrunk(nn.Sequential):
 
     State-dict keys are torchvision's without the leading "features.": a network keeps the trunk as `features`.
     `scales` is there after `papm.models.rebalance` only: one factor a tap, which undoes what rebalancing did.
+    `unsettled`: its batch norms do nothing yet, because its weights are those of a trunk without them (`papm.models.settle`).
     """
 
     scales: Tensor | None
@@ -35,6 +41,7 @@ class VGGTrunk(nn.Sequential):
         self.channels = tuple(_CHANNELS[_stage(tap) - 1] for tap in taps)
         self.strides = tuple(2 ** (_stage(tap) - (not tap.startswith("pool"))) for tap in taps)
         self.register_buffer("scales", None)
+        self.unsettled = False
         self.reach = 0  # pixels beyond its own cell that an output of the last tap sees: one of its stride a conv3×3
         stride = 1
         for layer in self:
@@ -105,6 +112,14 @@ def parameter_shapes(arch: str) -> dict[str, torch.Size]:
     """Names and shapes of everything a weights file of the whole trunk `arch` holds, without "features."."""
     with torch.device("meta"):
         return {key: value.shape for key, value in vgg_trunk(arch, taps=("pool5",)).state_dict().items()}
+
+
+def convolutions(arch: str) -> list[str]:
+    """Names of the convolutions of the whole trunk `arch`, in order: "0", "2", "5", …"""
+    with torch.device("meta"):
+        return [
+            name for name, layer in vgg_trunk(arch, taps=("pool5",)).named_children() if isinstance(layer, nn.Conv2d)
+        ]
 
 
 def _stage(tap: str) -> int:

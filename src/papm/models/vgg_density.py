@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from torch import Tensor
 
-from papm.models.base import DensityNetwork, register
+from papm.models.base import DensityNetwork, register, require
 from papm.models.head import DensityHead
 from papm.models.vgg import VGGTrunk, vgg_trunk
 
@@ -42,10 +42,12 @@ def vgg19(
     activation: str = "relu",
     upsample: str = "bilinear",
     head_init: str = "positive",
+    trunk: str = "vgg19",
 ) -> DensityNetwork:
     """DM-Count's with `upsample="bilinear-aligned", head_init="default"`; BL's with `activation="abs"` as well.
 
-    GL's and NoiseCC's with `activation="abs", upsample="nearest", head_init="normal"`.
+    GL's and NoiseCC's with `activation="abs", upsample="nearest", head_init="normal"`. `trunk="vgg19-bn"` has batch norm.
     """
+    require("trunk", trunk, ("vgg19", "vgg19-bn"))
     head = DensityHead(512, num_classes, stride, activation, upsample, head_init)
-    return VGGDensity(vgg_trunk("vgg19"), head, stride, num_classes)
+    return VGGDensity(vgg_trunk(trunk), head, stride, num_classes)

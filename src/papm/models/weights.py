@@ -1,4 +1,4 @@
-"""Pretrained weights: where the published files are, fetching them once, reading any file safely, rebalancing."""
+"""Pretrained weights: where the published files are, fetching them once, reading any file safely."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ import contextlib
 import hashlib
 import http.client
 import logging
-import math
 import os
 import urllib.request
 from dataclasses import dataclass
@@ -17,9 +16,9 @@ import torch
 from safetensors.torch import load_file
 from torch import Tensor, nn
 
-from papm.errors import CheckpointError, ConfigError, unknown
-from papm.models.base import Progress, require
-from papm.models.vgg import VGGTrunk, parameter_shapes
+from papm.errors import CheckpointError, unknown
+from papm.models.base import Progress
+from papm.models.vgg import VGGTrunk, convolutions, parameter_shapes
 
 log = logging.getLogger(__name__)
 
@@ -39,6 +38,7 @@ PUBLISHED = {
     "vgg16": Published("https://download.pytorch.org/models/vgg16-397923af.pth", "397923af"),
     "vgg16-bn": Published("https://download.pytorch.org/models/vgg16_bn-6c64b313.pth", "6c64b313"),
     "vgg19": Published("https://download.pytorch.org/models/vgg19-dcbb9e9d.pth", "dcbb9e9d"),
+    "vgg19-bn": Published("https://download.pytorch.org/models/vgg19_bn-c79401a0.pth", "c79401a0"),
 }
 
 
@@ -142,13 +142,19 @@ def load_trunk(module: nn.Module, source: str | Path, arch: str, progress: Progr
     """Copy weights into a trunk of kind `arch`; `source` is "imagenet" or a file with torchvision's keys.
 
     Half-precision files are widened. `classifier.*` is skipped, and so are layers of `arch` that the trunk left out;
-    anything else that is missing, unexpected or of another shape is an error that names it.
+    anything else that is missing, unexpected or of another shape is an error that names it. A trunk with batch norm also
+    takes the file of the one without: its norms then do nothing until `papm.models.settle`.
     """
     if arch not in PUBLISHED:
         raise unknown("trunk", arch, PUBLISHED)
     used = fetch(arch, progress) if source == "imagenet" else None
     path = used.path if used else Path(source).expanduser()
     tensors = read_weights(path)
+    plain = arch.removesuffix("-bn")
+    if plain != arch and _names(tensors) <= set(parameter_shapes(plain)):
+        tensors = _with_norms(tensors, plain, arch)
+        if isinstance(module, VGGTrunk):
+            module.unsettled = True
     whole = parameter_shapes(arch)
     prefix = "features."
     given: dict[str, Tensor] = {}
@@ -165,13 +171,31 @@ def load_trunk(module: nn.Module, source: str | Path, arch: str, progress: Progr
     return used or WeightsUsed(path, sha256_of(path))
 
 
+def _names(tensors: dict[str, Tensor]) -> set[str]:
+    return {key.removeprefix("features.") for key in tensors if key.startswith("features.")}
+
+
 def _instead(tensors: dict[str, Tensor]) -> str:
     """Which other trunk a file holds, for messages: a network with the option `trunk` can have it."""
-    given = {key.removeprefix("features.") for key in tensors if key.startswith("features.")}
     for arch in PUBLISHED:
-        if given == set(parameter_shapes(arch)):
+        if _names(tensors) == set(parameter_shapes(arch)):
             return f", but a {arch} trunk (msfanet and p2pnet take it with network.trunk={arch})"
     return ""
+
+
+def _with_norms(tensors: dict[str, Tensor], plain: str, arch: str) -> dict[str, Tensor]:
+    """The file of the trunk `plain` as one of `arch`, whose batch norms change nothing."""
+    place = dict(zip(convolutions(plain), convolutions(arch), strict=True))
+    out: dict[str, Tensor] = {}
+    for key, value in tensors.items():
+        head, number, name = [*key.split("."), "", ""][:3]
+        out[f"{head}.{place[number]}.{name}" if head == "features" else key] = value
+    nothing = {"weight": 1.0, "bias": 0.0, "running_mean": 0.0, "running_var": 1.0}
+    for key, shape in parameter_shapes(arch).items():
+        number, name = key.split(".")
+        if number not in place.values() and name in nothing:
+            out[f"features.{key}"] = torch.full(shape, nothing[name])
+    return out
 
 
 def load_network(network: nn.Module, source: str | Path) -> WeightsUsed:
@@ -204,42 +228,3 @@ def _copy(module: nn.Module, given: dict[str, Tensor], path: Path, prefix: str, 
         for name, own in wanted.items():
             if name in given:
                 own.copy_(given[name])
-
-
-RMS = 0.02  # target of "rms": about √(2/4608), He's value for the 512-channel layers
-
-
-def rebalance(trunk: nn.Module, target: str = "rms") -> None:
-    """Rescale every convolution of a trunk to one weight size, without changing what the trunk computes.
-
-    ReLU and max-pooling are homogeneous, so with W'ₖ = fₖ·Wₖ and b'ₖ = Fₖ·bₖ, Fₖ = f₁⋯fₖ, every activation is Fₖ times
-    what it was, and `trunk.scales` = 1/Fₖ at each tap undoes it. fₖ brings the root mean square of the weights to 0.02
-    ("rms") or to √(2/fan-in) ("he"). Adam moves all weights by about the learning rate: one rate then suits all layers.
-
-    >>> from papm.models.vgg import vgg_trunk
-    >>> trunk = vgg_trunk("vgg16", taps=("conv1_2",)).double()
-    >>> images = torch.randn(1, 3, 8, 8).double()
-    >>> before = trunk(images)[0]
-    >>> rebalance(trunk, "rms")
-    >>> bool(torch.allclose(trunk(images)[0], before)), round(trunk[0].weight.square().mean().sqrt().item(), 6)
-    (True, 0.02)
-    """
-    require("rebalance", target, ("rms", "he"))
-    if not isinstance(trunk, VGGTrunk) or any(isinstance(layer, nn.BatchNorm2d) for layer in trunk):
-        raise ConfigError("rebalance works on VGG trunks without batch normalisation; leave it out for this network")
-    product = 1.0
-    scales: list[float] = []
-    with torch.no_grad():
-        for index, layer in enumerate(trunk):
-            if isinstance(layer, nn.Conv2d):
-                rms = layer.weight.double().square().mean().sqrt().item()
-                goal = RMS if target == "rms" else math.sqrt(2.0 / layer.weight[0].numel())
-                factor = goal / rms if rms > 0 else 1.0
-                product *= factor
-                layer.weight.mul_(factor)
-                if layer.bias is not None:
-                    layer.bias.mul_(product)
-            if index in trunk.ends:
-                scales.append(1.0 / product)
-        undo = next(trunk.parameters()).new_tensor(scales)
-        trunk.scales = undo if trunk.scales is None else trunk.scales * undo
