@@ -9,7 +9,8 @@ Matching cost of point i and proposal j at distance r, with ĉ the score of the 
 
 With the paper's τ = 1e-5 the cost stays below 0.36 inside 40 px: the score alone decides, a network chooses its own
 positives, and its counts degenerate. `p2p-papm-literal` is that. `p2p-papm` sets τ = κ/C(σ), so that a proposal σ away
-costs κ = 0.4 (P2PNet's cost at 8 px), bounds σ by half the distance to the neighbours, and begins with P2PNet's cost.
+costs κ = 0.4 (P2PNet's cost at 8 px), and begins with P2PNet's cost. To bound σ by half the distance to the neighbours
+(`bounded`) did harm on photographs as on drawn crowds (docs/results.md).
 P2PNet's published code drops the second term by a mistyped key; here it counts, `point_weight=0` turns it off.
 """
 
@@ -272,5 +273,5 @@ def _p2pnet(  # without the options of the GGD, which would do nothing
 _p2p_papm = functools.partial(PointMatchingLoss, cost="ggd")
 
 register("p2pnet", _p2pnet)
-register("p2p-papm", functools.partial(_p2p_papm, bounded=True, l2_warmup=0.3))
+register("p2p-papm", functools.partial(_p2p_papm, l2_warmup=0.3))
 register("p2p-papm-literal", functools.partial(_p2p_papm, tau=1e-5))
