@@ -7,6 +7,7 @@
 One training for each variant, noise (px, training dots only) and seed, through `papm.engine.train`; a variant is a method
 and, after it, settings of its own; `key=value` at the end are settings of all runs. The test dots are never moved, and the
 weights are the last. OUT.json is written after every run, and what it holds is not trained again: interrupt it and go on.
+`mae` counts the scores above ½; `mae_expected` sums the probabilities behind all scores (`expected_counts`).
 """
 
 from __future__ import annotations
@@ -20,11 +21,19 @@ import time
 from pathlib import Path
 from typing import Any
 
+import torch
+from torch import Tensor
+
 from papm import config as configuration
+from papm.data.base import Dataset
 from papm.engine import train as engine
 from papm.engine.build import resolve
 from papm.errors import PapmError
 from papm.files import write_json
+from papm.metrics.counting import counting_errors
+from papm.predict.predictor import Counter, within
+from papm.predict.tiling import infer
+from papm.structures import PointProposals
 
 SCENES = "synthetic:train=80,test=40,count=20-80,seed=0"
 VARIANTS = (
@@ -41,6 +50,31 @@ VARIANTS = (
 Row = dict[str, Any]
 
 
+def expected_counts(proposals: PointProposals, background_weight: float) -> Tensor:
+    """Expected number of objects in each image [B]: Σ p with p = w·q/(1 − q + w·q), q the score of being any object.
+
+    Cross-entropy with weight w for background is least at q = p/(p + w·(1 − p)), p being how often such a proposal is
+    matched; the matching takes one proposal a point, so that Σ p is the number of points.
+    """
+    q = 1 - proposals.logits.float().softmax(-1)[..., 0]
+    return (background_weight * q / (1 - q + background_weight * q)).sum(1)
+
+
+@torch.inference_mode()
+def expected_errors(run: Path, dataset: Dataset) -> Row:
+    """MAE and bias of the expected counts of a trained model."""
+    model = Counter.load(run)
+    weight = float((model.spec.config.get("loss") or {}).get("background_weight", 0.5))
+    found = []
+    for sample in dataset:
+        output = infer(model.network, sample.image)
+        output = output if sample.roi is None else within(output, sample.roi)
+        assert isinstance(output, PointProposals)
+        found.append(float(expected_counts(output, weight)[0]))
+    score = counting_errors(found, [float(s.published.counted.sum()) for s in dataset])
+    return {"mae_expected": score.mae, "bias_expected": score.bias}
+
+
 def train(data: str, variant: str, noise: float, seed: int, settings: list[str], trunk: str, folder: Path) -> Row:
     """One training; its result with the name of the variant."""
     method, *own = variant.split()
@@ -48,9 +82,9 @@ def train(data: str, variant: str, noise: float, seed: int, settings: list[str],
     given |= {"data": data, "noise": noise, "seed": seed, "eval_every": 10**9}
     config = resolve(method, "p2pnet", given)
     made = engine.train(config, folder)
-    if made.result is None:
+    if made.result is None or made.shown is None:
         raise KeyboardInterrupt
-    return {"variant": variant, **made.result}
+    return {"variant": variant, **made.result, **expected_errors(folder, made.shown)}
 
 
 def summary(rows: list[Row]) -> list[Row]:

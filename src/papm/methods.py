@@ -54,7 +54,11 @@ METHODS: dict[str, Method] = {
         Method("hd-papm", "hd-papm", "regression of the hand-designed PAPM, GGD(σ = 4, s = 8)", shanghaitech_a=62.3),
         Method("p2pnet", "p2pnet", "points matched one-to-one by distance and score", "points", shanghaitech_a=52.7),
         Method(
-            "p2p-papm", "p2p-papm", "points matched with the GGD cost (σ = 16, s = 2), τ = 0.4/C(σ)", "points", shanghaitech_a=51.2
+            "p2p-papm",
+            "p2p-papm",
+            "points matched with the GGD cost (σ = 16, s = 2), τ = 0.4/C(σ)",
+            "points",
+            shanghaitech_a=51.2,
         ),
         Method("p2p-papm-literal", "p2p-papm-literal", "P2P-PAPM with the paper's τ = 1e-5 as printed", "points"),
     )

@@ -123,6 +123,17 @@ class CountingModule(pl.LightningModule):
         else:
             optimizer_closure()
 
+    def on_before_optimizer_step(self, optimizer: torch.optim.Optimizer) -> None:
+        """A gradient that is not finite changes no weight: a fused optimiser looks at this flag on the device.
+
+        After the gradients of all processes were added up, so that all of them skip the same step; the host hears of it when
+        the loss is logged. A whole step has its own flag, fp16 its scaler, and on a CPU the loss was looked at.
+        """
+        if self.whole_step is None and optimizer.defaults.get("fused"):
+            gradients = [p.grad for group in optimizer.param_groups for p in group["params"] if p.grad is not None]
+            norm = torch.linalg.vector_norm(torch.stack(torch._foreach_norm(gradients)))
+            optimizer.found_inf = (~torch.isfinite(norm)).float()  # type: ignore[attr-defined]
+
     def configure_gradient_clipping(
         self,
         optimizer: torch.optim.Optimizer,
