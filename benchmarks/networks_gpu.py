@@ -190,7 +190,9 @@ def main() -> None:
     parser.add_argument("--compile", action="store_true", help="networks under torch.compile too")
     parser.add_argument("--tiny", action="store_true", help="sizes that only show that everything runs")
     parser.add_argument("--budget", type=float, default=85.0, help="seconds after which no case begins")
-    parser.add_argument("--only", default="", help="cases whose name contains this, or one of these, separated by commas")
+    parser.add_argument(
+        "--only", default="", help="cases whose name contains this, or one of these, separated by commas"
+    )
     given = parser.parse_args()
     device = torch.device(given.device)
     plan = Plan(device, (64,), 2, 64, 20, 2, 10, 0.0, 3) if given.tiny else Plan(device)

@@ -1,10 +1,13 @@
-"""Does it pay to look at a test image in another way than once and whole?
+"""Does it pay to look at a test image in another way than once and whole, or to count points in another way?
 
     PYTHONPATH=src python3 benchmarks/test_time.py OUT.json shanghaitech-a:data/ShanghaiTech runs/al-papm-*
 
 For every run of a density network: MAE of the whole image, of the mean with its mirror image, of overlapping windows of the
-size trained on (every window seen as a crop was in training, the mean where windows overlap), and of both. Runs that held
-training images out (`select=val`) are measured on those too: that is where such a thing may be chosen.
+size trained on (every window seen as a crop was in training, the mean where windows overlap), and of both. For a point
+network: proposals that score above 0.3, 0.4, 0.5 and 0.6, and the number to be expected, which is the sum of probabilities
+(a score q that was learned with background weighing w is a probability of w·q/(1 − q + w·q)); each with the mirror image too.
+Runs that held training images out (`select=val`) are measured on those as well: that is where such a thing may be chosen.
+The count of every image is kept.
 """
 
 from __future__ import annotations
@@ -12,6 +15,7 @@ from __future__ import annotations
 import argparse
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -23,18 +27,21 @@ from papm.data.splits import hold_out
 from papm.engine.run_folder import stored_config
 from papm.files import write_json
 from papm.imagenet import normalize
-from papm.structures import DensityOutput
+from papm.models.p2pnet import P2PNet
+from papm.structures import DensityOutput, PointProposals
 
 CELL = 8  # px, a multiple of every stride
-Look = Callable[[torch.nn.Module, Tensor, int], Tensor]  # network, image [1, 3, H, W], crop of training → count
+THRESHOLDS = (0.3, 0.4, 0.5, 0.6)
+# network, image [1, 3, H, W], crop of training, weight of background in training → counts by name
+Look = Callable[[torch.nn.Module, Tensor, int, float], dict[str, Tensor]]
 
 
-def whole(network: torch.nn.Module, image: Tensor, crop: int) -> Tensor:
+def whole(network: torch.nn.Module, image: Tensor, crop: int, weight: float) -> dict[str, Tensor]:
     output: DensityOutput = network.forward(image)
-    return output.density.float().sum()
+    return {"whole": output.density.float().sum()}
 
 
-def windows(network: torch.nn.Module, image: Tensor, crop: int) -> Tensor:
+def windows(network: torch.nn.Module, image: Tensor, crop: int, weight: float) -> dict[str, Tensor]:
     """Windows of the crop's size, half a crop apart; a cell is the mean of the windows that show it."""
     image = F.pad(image, (0, -image.shape[-1] % CELL, 0, -image.shape[-2] % CELL))
     h, w = image.shape[-2:]
@@ -48,7 +55,7 @@ def windows(network: torch.nn.Module, image: Tensor, crop: int) -> Tensor:
         rows, columns = slice(y // stride, y // stride + part.shape[0]), slice(x // stride, x // stride + part.shape[1])
         total[rows, columns] += part
         times[rows, columns] += 1
-    return (total / times.clamp(min=1)).sum()
+    return {"windows": (total / times.clamp(min=1)).sum()}
 
 
 def _starts(length: int, crop: int) -> list[int]:
@@ -57,30 +64,39 @@ def _starts(length: int, crop: int) -> list[int]:
     return sorted({*range(0, last, crop // 2), last})
 
 
-def mirrored(look: Look) -> Look:
-    return lambda network, image, crop: 0.5 * (look(network, image, crop) + look(network, image.flip(-1), crop))
+def points(network: torch.nn.Module, image: Tensor, crop: int, weight: float) -> dict[str, Tensor]:
+    """Proposals above several thresholds, and their number to be expected."""
+    output: PointProposals = network.forward(image)
+    score = output.logits.float().softmax(-1)[0, :, 1:].sum(-1)
+    chance = weight * score / (1 - score + weight * score)
+    return {f"above {t:g}": (score > t).sum().float() for t in THRESHOLDS} | {"expected": chance.sum()}
 
 
-LOOKS: dict[str, Look] = {
-    "whole": whole,
-    "mirrored": mirrored(whole),
-    "windows": windows,
-    "windows, mirrored": mirrored(windows),
-}
+def both(look: Look) -> Look:
+    """As it is, and the mean with the mirror image."""
+
+    def looked(network: torch.nn.Module, image: Tensor, crop: int, weight: float) -> dict[str, Tensor]:
+        one, two = (look(network, x, crop, weight) for x in (image, image.flip(-1)))
+        return one | {f"{name}, mirrored": 0.5 * (one[name] + two[name]) for name in one}
+
+    return looked
 
 
 @torch.inference_mode()
-def errors(network: torch.nn.Module, dataset: Dataset, crop: int) -> dict[str, float]:
-    """MAE of every way to look."""
+def measured(network: torch.nn.Module, dataset: Dataset, crop: int, weight: float) -> dict[str, Any]:
+    """MAE of every way to look, and the counts behind it."""
     device = next(network.parameters()).device
-    sums = dict.fromkeys(LOOKS, 0.0)
+    looks = [both(look) for look in ((points,) if isinstance(network, P2PNet) else (whole, windows))]
+    truth = [float(sample.published.counted.sum()) for sample in dataset]
+    rows: dict[str, list[float]] = {}
     for sample in dataset:
         image = normalize(sample.image.to(device))[None]
-        truth = float(sample.published.counted.sum())
         with torch.autocast(device.type, torch.bfloat16, enabled=device.type == "cuda"):
-            for name, look in LOOKS.items():
-                sums[name] += abs(float(look(network, image, crop)) - truth)
-    return {name: round(total / len(dataset), 2) for name, total in sums.items()}
+            for look in looks:
+                for name, count in look(network, image, crop, weight).items():
+                    rows.setdefault(name, []).append(round(float(count), 2))
+    mae = {name: round(sum(abs(p - t) for p, t in zip(row, truth)) / len(truth), 2) for name, row in rows.items()}
+    return {"mae": mae, "images": [s.name for s in dataset], "truth": truth, "counts": rows}
 
 
 def main() -> None:
@@ -91,17 +107,17 @@ def main() -> None:
     given = parser.parse_args()
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
     torch.backends.cudnn.benchmark = False
-    splits, found = data.open_spec(given.data), {}
+    splits = data.open_spec(given.data)
+    found: dict[str, Any] = {}
     for run in given.runs:
         path, config = checkpoint.resolve(run), stored_config(run)
         network = checkpoint.build(*checkpoint.load(path), path).to(device).eval()
-        row = {"test": errors(network, splits["test"], config.crop)}
+        weight = float(config.loss.get("background_weight", 0.5))
+        looked = {"test": splits["test"]}
         if config.select == "val" and "val" not in splits:
-            row["held out"] = errors(
-                network, hold_out(splits["train"], config.val_fraction, config.seed)[1], config.crop
-            )
-        found[run.name] = row
-        print(run.name, row, flush=True)
+            looked["held out"] = hold_out(splits["train"], config.val_fraction, config.seed)[1]
+        found[run.name] = {k: measured(network, images, config.crop, weight) for k, images in looked.items()}
+        print(run.name, {k: v["mae"] for k, v in found[run.name].items()}, flush=True)
         write_json(given.out, found)
 
 
