@@ -26,7 +26,7 @@ from papm.losses.regions import RegionLoss
 from papm.models import Network
 from papm.models.base import Progress
 
-SETTLE_IMAGES, SETTLE_SIDE = 32, 384
+SETTLE_IMAGES, SETTLE_SIDE = 32, 256
 
 
 def resolve(method: str, backbone: str, given: dict[str, Any]) -> TrainConfig:
