@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable
+from itertools import pairwise
 
 import torch
 from torch import Tensor, nn
@@ -38,9 +39,7 @@ def rebalance(trunk: nn.Module, target: str = "rms") -> None:
     with torch.no_grad():
         for index, layer in enumerate(trunk):
             if isinstance(layer, nn.Conv2d):
-                rms = layer.weight.double().square().mean().sqrt().item()
-                goal = RMS if target == "rms" else math.sqrt(2.0 / layer.weight[0].numel())
-                factor = goal / rms if rms > 0 else 1.0
+                factor = _factor(layer, target)
                 product *= factor
                 layer.weight.mul_(factor)
                 if layer.bias is not None:
@@ -51,12 +50,20 @@ def rebalance(trunk: nn.Module, target: str = "rms") -> None:
         trunk.scales = undo if trunk.scales is None else trunk.scales * undo
 
 
+def _factor(conv: nn.Conv2d, target: str) -> float:
+    """What brings the weights of a convolution to their size."""
+    rms = conv.weight.double().square().mean().sqrt().item()
+    goal = RMS if target == "rms" else math.sqrt(2.0 / conv.weight[0].numel())
+    return goal / rms if rms > 0 else 1.0
+
+
 @torch.no_grad()
 def settle(trunk: VGGTrunk, batches: Iterable[Tensor]) -> None:
     """Give the batch norms of a trunk that has none of its own the statistics of its activations on `batches`.
 
     Mean and variance of each channel become the running statistics, and scale and shift undo them: what the trunk computes
-    stays as it is, and from there batch norm trains as it does in a trunk that was trained with it.
+    stays as it is, and from there batch norm trains as it does in a trunk that was trained with it. Behind a norm the size of a
+    convolution's weights means nothing but how far a step of Adam moves them: they get He's, √(2/fan-in).
 
     >>> from papm.models.vgg import vgg_trunk
     >>> trunk = vgg_trunk("vgg16-bn", taps=("conv2_2",)).double().eval()
@@ -66,7 +73,8 @@ def settle(trunk: VGGTrunk, batches: Iterable[Tensor]) -> None:
     >>> [bool(torch.allclose(t(images)[0], before, atol=1e-3)) for t in (trunk, trunk.train())]
     [True, True]
     """
-    norms = [layer for layer in trunk if isinstance(layer, nn.BatchNorm2d)]
+    pairs = [(a, b) for a, b in pairwise(trunk) if isinstance(a, nn.Conv2d) and isinstance(b, nn.BatchNorm2d)]
+    norms = [norm for _, norm in pairs]
     sums = [torch.zeros(3, norm.num_features, dtype=torch.float64) for norm in norms]
 
     def watch(number: int) -> Callable[[nn.Module, tuple[Tensor, ...]], None]:
@@ -86,12 +94,16 @@ def settle(trunk: VGGTrunk, batches: Iterable[Tensor]) -> None:
         trunk.train(was_training)
         for hook in hooks:
             hook.remove()
-    for norm, (number, total, squares) in zip(norms, sums):
+    for (conv, norm), (number, total, squares) in zip(pairs, sums):
         mean = total / number.clamp(min=1)
         variance = (squares / number.clamp(min=1) - mean.square()).clamp(min=0)
+        factor = _factor(conv, "he")
         assert norm.running_mean is not None and norm.running_var is not None
-        norm.running_mean.copy_(mean)
-        norm.running_var.copy_(variance)
-        norm.weight.copy_((variance + norm.eps).sqrt())
+        norm.running_mean.copy_(factor * mean)
+        norm.running_var.copy_(factor**2 * variance)
+        norm.weight.copy_((variance + norm.eps / factor**2).sqrt())
         norm.bias.copy_(mean)
+        conv.weight.mul_(factor)
+        if conv.bias is not None:
+            conv.bias.mul_(factor)
     trunk.unsettled = False
