@@ -311,6 +311,7 @@ def test_recipes_of_method_and_backbone() -> None:
     assert methods.recipe("hd-papm", "vgg19")["network"] == {"activation": "abs"}
     assert methods.recipe("hd-papm", "vgg19")["clip"] == 0.1
     assert methods.recipe("hd-papm", "man")["lr"] == methods.recipe("al-papm", "man")["lr"]
+    assert methods.recipe("dm-count", "man")["trunk_lr"] == 1e-5  # a user's own lr leaves it alone
     assert "network" not in methods.recipe("hd-papm", "tiny")
     assert methods.recipe("hd-papm", "tiny")["crop"] == 128
     with pytest.raises(ConfigError, match="did you mean 'hd-papm'"):

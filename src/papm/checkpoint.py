@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 
 from papm import models
-from papm.config import frame_of
+from papm.config import frame_of, reading_of
 from papm.errors import CheckpointError, PapmError, unknown
 from papm.files import write_atomic
 from papm.version import __version__
@@ -125,6 +125,10 @@ def build(spec: ModelSpec, state: Mapping[str, Tensor], path: Path | None = None
     if not 0 <= frame <= LARGEST_FRAME:
         raise CheckpointError(f"{where}: its margin is no number of pixels from 0 to {LARGEST_FRAME}")
     models.set_frame(network, frame)
+    try:
+        models.set_reading(network, *reading_of(spec.config))
+    except (TypeError, ValueError, AttributeError):
+        raise CheckpointError(f"{where}: the weight of background in its training is no number") from None
     return network
 
 

@@ -65,6 +65,9 @@ class TrainConfig:
     correct: float = 0.0  # the loss takes training points to lie this many pixels from their objects, 0: on them
     correct_kind: Literal["ring", "disc", "gaussian"] = "ring"
 
+    # what is counted where a network gives points: scores above ½, or the sum of their chances (docs/guide.md)
+    count: Literal["points", "expected"] = "points"
+
     # the machine
     device: Literal["auto", "cpu", "cuda"] = "auto"
     devices: int = 1  # processes (GPUs, or CPU processes); more than one trains with DDP
@@ -160,6 +163,18 @@ def frame_of(values: Mapping[str, Any]) -> int:
     (32, 32, 0)
     """
     return int(values.get("margin") or 0) or _reach(values.get("correct") or 0.0, values.get("correct_kind", "ring"))
+
+
+def reading_of(values: Mapping[str, Any]) -> tuple[bool, float]:
+    """Whether proposals are counted by their chances, and what background weighed, in a stored configuration.
+
+    >>> reading_of({"count": "expected", "loss": {"background_weight": 0.25}}), reading_of({})
+    ((True, 0.25), (False, 0.5))
+    """
+    weight = float((values.get("loss") or {}).get("background_weight", 0.5))
+    if not 0 <= weight < math.inf:
+        raise ValueError("not a weight")
+    return values.get("count", "points") == "expected", weight
 
 
 GROUPS = {"loss": "loss", "network": "network", "data": "options"}

@@ -84,9 +84,12 @@ BACKBONES: dict[str, Mapping[str, Any]] = {
     "mcnn": {"lr": 1e-4, "weight_decay": 0.0, "grey": 0.0},
     # M-SFANet's code for UCF-QNRF: Lookahead-Adam 5e-4 ("try 5e-4, 1e-4, 5e-5"), decay 1e-4, 5 crops of 512.
     "msfanet": {"lr": 1e-4, "weight_decay": 1e-4},
-    # MAN's code: Adam 5e-6, decay 1e-5, one crop of 512 a step, sizes 0.75 to 1.25. Eight crops a step here, so eight times
-    # the rate; sizes as they are, which trained better with VGG19. Layers that normalise after adding want a warm-up.
-    "man": {"crop": 512, "lr": 4e-5, "weight_decay": 1e-5, "warmup": 1000},
+    # MAN's code: Adam 5e-6 for all layers, decay 1e-5, one crop of 512 a step, sizes 0.75 to 1.25; sizes as they are trained
+    # better with VGG19. The encoder normalises its tokens: only their directions reach the head. A fast trunk turns them all
+    # the same way within some ten steps, and the map becomes a constant (dead channels of the trunk after 48 steps, dm-count
+    # on crops of 128 px: 74 % with 1e-4, 42 % with 4e-5, none with 1e-5; docs/networks.md). The encoder and the head start
+    # from nothing and take ten times the trunk's rate; layers that normalise after adding want a warm-up.
+    "man": {"crop": 512, "lr": 1e-4, "trunk_lr": 1e-5, "weight_decay": 1e-5, "warmup": 1000},
     # P2PNet's code: 32 crops of 128 px a step, sizes 0.7 to 1.3, 1e-4 and a lower rate for the trunk, 130,000 steps of Adam.
     # The rest is from a probe on ShanghaiTech A that was at MAE 66 after 6000 steps: AdamW with a cosine, the trunk at
     # 3e-5, clipping at 0.5, averaged weights.

@@ -1,15 +1,19 @@
 from __future__ import annotations
 
 import copy
+import functools
 from typing import cast
 
 import pytest
 import torch
 from torch.nn import functional as F
 
-from papm import models
+from papm import losses, methods, models
 from papm.errors import ConfigError, DataError
-from papm.models.attention import disagreement
+from papm.models import man as module
+from papm.models import vgg
+from papm.models.attention import EncoderLayer, disagreement
+from papm.models.head import CROWD, DensityHead
 from papm.models.man import MAN
 from papm.structures import PointBatch
 
@@ -138,6 +142,37 @@ def test_starts_alive(seed: int) -> None:
     assert bool((density > 0).all())
     crowd = 500 * 16 * 16 / (768 * 1024)  # a cell of a photograph of ShanghaiTech A
     assert crowd / 2 < density.mean().item() < crowd * 4
+
+
+def test_learns_with_the_rates_of_its_recipe(monkeypatch: pytest.MonkeyPatch) -> None:
+    """An eighth of the channels, squares on noise: with the trunk as fast as the rest, each image got the same count."""
+    monkeypatch.setattr(vgg, "_CHANNELS", (8, 16, 32, 64, 64))
+    monkeypatch.setattr(module, "EncoderLayer", functools.partial(EncoderLayer, 64, 2, 256))
+    torch.manual_seed(0)
+    small = MAN(DensityHead(64, 1, 8), 1, 16, 1.0, False).train()
+    assert small.head.output.bias is not None
+    torch.nn.init.constant_(small.head.output.bias, CROWD * 16**2)
+    images, counts = 0.3 * torch.randn(4, 3, 96, 96), torch.tensor([2, 60, 10, 30])
+    points = [torch.rand(int(n), 2) * 96 for n in counts]
+    for image, dots in zip(images, points):
+        for x, y in dots.long().tolist():
+            image[:, max(0, y - 3) : y + 4, max(0, x - 3) : x + 4] = 2
+    recipe = methods.recipe("dm-count", "man")
+    share = recipe.get("trunk_lr", recipe["lr"]) / recipe["lr"]
+    rate = 3e-3  # so few channels want larger steps: the sum of 64 changes moves an output less than that of 512
+    groups = small.parameter_groups()
+    optimizer = torch.optim.AdamW(
+        [{"params": groups["trunk"], "lr": rate * share}, {"params": groups["head"], "lr": rate}]
+    )
+    loss, batch, errors = losses.create("dm-count", stride=16), PointBatch.from_list(points), []
+    for _ in range(60):
+        output = small(images)
+        total = loss(output, batch).total + small.auxiliary_losses(output, batch)["region"]
+        optimizer.zero_grad()
+        total.backward()
+        optimizer.step()
+        errors.append((output.density.detach().sum((1, 2, 3)) - counts).abs().mean().item())
+    assert sum(errors[-10:]) / 10 < errors[0] / 2
 
 
 def test_wrong_options() -> None:

@@ -44,7 +44,9 @@ def test_a_trunk_with_norms_takes_the_file_of_one_without(arch: str, tmp_path: P
         torch.testing.assert_close(normed(images), wanted, rtol=1e-3, atol=1e-3)
         torch.testing.assert_close(normed.train()(images), wanted, rtol=1e-2, atol=1e-2)
     first = next(iter(normed))
-    assert isinstance(first, nn.Conv2d) and float(first.weight.detach().square().mean().sqrt()) == pytest.approx((2 / 27) ** 0.5)
+    assert isinstance(first, nn.Conv2d) and float(first.weight.detach().square().mean().sqrt()) == pytest.approx(
+        (2 / 27) ** 0.5
+    )
     means = [norm.running_mean for norm in normed if isinstance(norm, nn.BatchNorm2d)]
     assert all(m is not None and float(m.abs().max()) > 0 for m in means)
 

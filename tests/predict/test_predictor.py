@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from pathlib import Path
 
 import numpy as np
@@ -14,8 +15,10 @@ import papm
 from papm import checkpoint, imagenet, models
 from papm.checkpoint import ModelSpec
 from papm.data.resize import Resize
+from papm.engine import train as engine
+from papm.engine.build import resolve
 from papm.errors import CheckpointError, ConfigError, DataError
-from papm.predict.predictor import Counter, counts, infer, pick_device
+from papm.predict.predictor import Counter, class_counts, counts, infer, objects, pick_device
 from papm.structures import DensityOutput, PointProposals, Sample
 
 
@@ -132,11 +135,13 @@ class Dots(nn.Module):
     def __init__(self) -> None:
         super().__init__()
         self.anchor = nn.Parameter(torch.zeros(1))
+        self.expected = False
 
     def forward(self, images: Tensor) -> PointProposals:
         points = torch.tensor([[[3.0, 4.0], [20.0, 10.0], [9.0, 9.0]]])
         score = torch.tensor([[3.0, 2.0, -2.0]])
-        return PointProposals(points, torch.stack([torch.zeros(1, 3), score], -1), points[0])
+        logits = torch.stack([torch.zeros(1, 3), score], -1)
+        return PointProposals(points, logits, points[0], expected=self.expected)
 
 
 def test_a_point_network_counts_its_points() -> None:
@@ -153,6 +158,71 @@ def test_counts_of_a_batch() -> None:
     proposals = PointProposals(torch.zeros(2, 2, 2), logits, torch.zeros(2, 2))
     assert counts(proposals).tolist() == [1, 2]
     assert counts(proposals, threshold=0.99).tolist() == [0, 0]
+
+
+@pytest.mark.parametrize("weight", [0.25, 0.5, 1.0])
+def test_the_sum_of_chances_is_the_count_that_was_learned(weight: float) -> None:
+    """Scores that make the weighted cross-entropy least, found by descent, give back how often a proposal was an object."""
+    often = torch.tensor([[0.7, 0.2, 0.1], [0.05, 0.9, 0.05]])  # background and two classes, of two kinds of proposals
+    logits = torch.zeros(2, 3, requires_grad=True)
+    optimizer = torch.optim.LBFGS([logits], max_iter=200, tolerance_grad=1e-9)
+
+    def closure() -> Tensor:
+        optimizer.zero_grad()
+        loss = -(often * torch.tensor([weight, 1.0, 1.0]) * logits.log_softmax(-1)).sum()
+        loss.backward()  # type: ignore[no-untyped-call]
+        return loss
+
+    optimizer.step(closure)  # type: ignore[no-untyped-call]
+    made = PointProposals(torch.zeros(1, 2, 2), logits.detach()[None], torch.zeros(2, 2), weight, True)
+    torch.testing.assert_close(made.chances[0], often[:, 1:], rtol=1e-3, atol=1e-4)
+    torch.testing.assert_close(counts(made), often[:, 1:].sum()[None], rtol=1e-3, atol=1e-4)
+    torch.testing.assert_close(class_counts(made)[0], often[:, 1:].sum(0), rtol=1e-3, atol=1e-4)
+
+
+def test_where_chances_count_the_best_proposals_are_the_points() -> None:
+    logits = torch.zeros(2, 5, 2)
+    logits[0, :, 1] = torch.tensor([-1.0, 0.5, -0.2, 3.0, -9.0])  # chances 0.16, 0.45, 0.29, 0.91, 0.00: 1.8 in all
+    logits[1, :, 1] = -30.0
+    made = PointProposals(torch.rand(2, 5, 2), logits, torch.rand(5, 2), expected=True)
+    assert counts(made).tolist() == pytest.approx([1.807, 0.0], abs=1e-3)
+    assert objects(made).tolist() == [[False, True, False, True, False], [False] * 5]
+    assert objects(dataclasses.replace(made, expected=False)).tolist() == [
+        [False, True, False, True, False],
+        [False] * 5,
+    ]
+    left = torch.ones(1, 1, dtype=torch.bool)
+    assert float(counts(made, roi=~left)[0]) == 0 and counts(made, roi=left).tolist() == counts(made).tolist()
+    no_weight = dataclasses.replace(made, background=0.0, logits=torch.full((2, 5, 2), 50.0).cumsum(-1))
+    assert torch.isfinite(no_weight.chances).all()
+
+
+def test_a_counter_counts_as_its_network_was_trained_or_as_asked() -> None:
+    dots = Dots()
+    plain = Counter(dots, ModelSpec("dots"), "cpu").predict(picture())  # type: ignore[arg-type]
+    chances = Counter(dots, ModelSpec("dots"), "cpu", count="expected").predict(picture())  # type: ignore[arg-type]
+    assert plain.count == 2 and chances.count == pytest.approx(0.909 + 0.787 + 0.063, abs=1e-3)
+    assert chances.points is not None and len(chances.points) == 2
+    with pytest.raises(ConfigError, match="way to count points"):
+        Counter(dots, ModelSpec("dots"), "cpu", count="guess")  # type: ignore[arg-type]
+
+
+def test_how_points_are_counted_is_kept_with_the_model(tmp_path: Path) -> None:
+    spec = "synthetic:train=4,test=3,size=64,count=3-9"
+    given = {"data": spec, "network": {"trunk": "tiny"}, "steps": 2, "crop": 64, "batch": 2, "select": "last"}
+    config = resolve("p2pnet", "p2pnet", {**given, "count": "expected", "loss": {"background_weight": 0.25}})
+    made = engine.train(config, tmp_path / "run")
+    network = Counter.load(tmp_path / "run").network
+    assert network.expected and network.background == 0.25
+    assert not Counter.load(tmp_path / "run", count="points").network.expected
+    assert made.result is not None
+    by_count = made.result["mae_by_count"]
+    assert by_count["expected"] == pytest.approx(made.result["mae"]) and set(by_count) == {"points", "expected"}
+    image = torch.zeros(3, 90, 150, dtype=torch.uint8)
+    whole, tiled = (
+        Counter.load(tmp_path / "run", tile=t).predict(image).count for t in ("none", 64 + 2 * network.reach)
+    )
+    assert tiled == pytest.approx(whole, rel=1e-3)
 
 
 def test_infer_keeps_no_gradient() -> None:

@@ -57,6 +57,13 @@ def evaluate(
     tile: Annotated[
         str, typer.Option(help="Cut large images into tiles: auto, none, or the side of a tile in pixels.")
     ] = "auto",
+    count: Annotated[
+        str | None,
+        typer.Option(
+            help="How a point network counts: points (scores above 0.5), expected (sum of chances); as trained when not given.",
+            show_default=False,
+        ),
+    ] = None,
     json: Annotated[bool, typer.Option("--json", help="Print the result as JSON.")] = False,
 ) -> None:
     """Count a split and compare with its annotations; with --localization compare where the objects are.
@@ -83,7 +90,7 @@ def evaluate(
         for option, value in given.items():
             if value is not None:
                 raise ConfigError(f"{option} goes with --localization {' or '.join(PROTOCOLS)}")
-        _count(*_both(model, data), split, device, out, json, _options(data, options), grid, submission, tile)
+        _count(*_both(model, data), split, device, out, json, _options(data, options), grid, submission, tile, count)
         return
     if grid or submission is not None:
         raise ConfigError("--game and --submission go with counts; leave out --localization")
@@ -93,7 +100,9 @@ def evaluate(
 
     if predictions is None and ground_truth is None:
         sized = localization == "nwpu" and not radii
-        found, about = points.from_model(*_both(model, data), split, device, sized, _options(data, options), tile)
+        found, about = points.from_model(
+            *_both(model, data), split, device, sized, _options(data, options), tile, count
+        )
     else:
         if predictions is None or ground_truth is None:
             raise ConfigError("--predictions and --ground-truth go together: give both files")
@@ -160,6 +169,7 @@ def _count(
     grid: bool,
     submission: Path | None,
     tile: str,
+    count: str | None,
 ) -> None:
     from papm.cli import ui
     from papm.cli.localization import keep_sizes, open_split
@@ -172,7 +182,7 @@ def _count(
 
     if submission is not None:
         keep_sizes(options, "--submission")
-    counter = Counter.load(model, device, tile)
+    counter = Counter.load(model, device, tile, count)
     if not set(options) & set(
         OPTIONS
     ):  # images as the model knows them, unless somebody wants to see what happens else
@@ -214,6 +224,8 @@ def _count(
     rows += [[f"GAME({k})", v, ""] for k, v in found.game.items()]
     ui.table(["metric", "value", "95 % interval"], rows, title=f"{data} {split}: {found.score.n} images")
     ui.say(f"Bias of the total count {100 * found.score.bias:+.1f} %")
+    if found.readings:
+        ui.say("Counted " + ", ".join(f"as {how}: MAE {mae:.2f}" for how, mae in found.mae_by_count.items()))
     if found.score_in_image.mae != found.score.mae:
         ui.say(f"Against points inside their image only: MAE {found.score_in_image.mae:.2f}")
     if found.classes:

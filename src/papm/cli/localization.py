@@ -88,6 +88,7 @@ def from_model(
     sized: bool,
     options: Mapping[str, Any] | None = None,
     tile: str = "auto",
+    count: str | None = None,
 ) -> tuple[PointSet, dict[str, str]]:
     """Points that a model finds in a split, within regions of interest; `sized` asks for the sizes of the objects.
 
@@ -98,7 +99,7 @@ def from_model(
     from papm.predict.predictor import Counter
 
     keep_sizes(options or {}, "--localization")
-    counter = Counter.load(model, device, tile)
+    counter = Counter.load(model, device, tile, count)
     dataset, split = open_split(data, split, options)
     require_annotated(dataset)
     if not len(dataset):

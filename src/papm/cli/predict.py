@@ -40,6 +40,13 @@ def predict(
     tile: Annotated[
         str, typer.Option(help="Cut large images into tiles: auto, none, or the side of a tile in pixels.")
     ] = "auto",
+    count: Annotated[
+        str | None,
+        typer.Option(
+            help="How a point network counts: points (scores above 0.5), expected (sum of chances); as trained when not given.",
+            show_default=False,
+        ),
+    ] = None,
     json: Annotated[bool, typer.Option("--json", help="Print the counts as JSON.")] = False,
 ) -> None:
     """Count in images: counts.csv, points.csv, results.json and a picture for each.
@@ -70,7 +77,7 @@ def predict(
         else:
             raise DataError(f"{path}: no such image or folder")
     regions = None if roi is None else open_regions(roi)
-    counter = Counter.load(model, device, tile)
+    counter = Counter.load(model, device, tile, count)
     predictions, faults = [], []
     files = list(dict.fromkeys(files))
     names = image_names(files)

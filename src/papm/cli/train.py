@@ -172,7 +172,7 @@ def before_training(config: TrainConfig) -> list[str]:
         return []
     said = []
     if config.device == "cpu" or (config.device == "auto" and not torch.cuda.is_available()):
-        small = "network.trunk=tiny" if "trunk" in about.options else "--backbone tiny"
+        small = "network.trunk=tiny" if about.kind == "points" else "--backbone tiny"
         said.append(f"{config.backbone} is slow on a CPU: --dry-run says how long it takes; {small} is made for a CPU.")
     if config.weights is None and config.init is None:
         said.append(f"{config.backbone} starts from random weights; --weights imagenet gives far better counts.")

@@ -84,6 +84,7 @@ def build_network(config: TrainConfig, progress: Progress | None = None) -> Netw
     torch.manual_seed(config.seed)
     network = models.create(config.backbone, config.weights, progress=progress, **config.network)
     models.set_frame(network, config.frame)
+    models.set_reading(network, *configuration.reading_of(configuration.to_mapping(config)))
     if config.init is not None:
         file = checkpoint.resolve(Path(config.init).expanduser())
         spec, state = checkpoint.load(file)

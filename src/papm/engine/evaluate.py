@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import dataclasses
 import io
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -10,6 +11,7 @@ from pathlib import Path
 
 import numpy as np
 import torch
+from torch import Tensor
 
 from papm.data.base import Dataset, require_annotated
 from papm.data.classes import class_names, require_labels
@@ -17,7 +19,7 @@ from papm.errors import DataError
 from papm.files import write_text
 from papm.metrics import game
 from papm.metrics.counting import CountingScore, bootstrap, counting_errors
-from papm.predict.predictor import class_counts, counts, objects
+from papm.predict.predictor import COUNTS, class_counts, counts, objects
 from papm.predict.restore import restore
 from papm.predict.tiling import OnTile, Tile, infer
 from papm.structures import DensityOutput, PointProposals, Prediction, Sample
@@ -35,6 +37,9 @@ class Evaluation:
     classes: tuple[str, ...] = ()  # by name, where there are several and the points have labels
     predicted_by_class: list[list[float]] = field(default_factory=list)  # a row an image
     truth_by_class: list[list[float]] = field(default_factory=list)
+    readings: dict[str, list[float]] = field(
+        default_factory=dict
+    )  # of a point network: both ways to count its proposals
 
     @property
     def score(self) -> CountingScore:
@@ -54,6 +59,11 @@ class Evaluation:
     def game(self) -> dict[int, float]:
         """GAME of the split by level: the mean over its images."""
         return {k: float(np.mean([g[k] for g in self.grid])) for k in (self.grid[0] if self.grid else ())}
+
+    @property
+    def mae_by_count(self) -> dict[str, float]:
+        """MAE of both ways to count proposals; none for a density network."""
+        return {how: counting_errors(found, self.truth).mae for how, found in self.readings.items()}
 
     def intervals(self) -> dict[str, tuple[float, float]]:
         """95 % bootstrap intervals over images."""
@@ -86,11 +96,16 @@ def evaluate(
     # Every image has its own size: searching the fastest convolution for each costs more than it gives.
     benchmark, torch.backends.cudnn.benchmark = torch.backends.cudnn.benchmark, False
     predicted, errors, apart = [], [], []
+    readings: dict[str, list[Tensor]] = {}
     try:
         for sample in dataset:
             with torch.autocast(device.type, dtype=half, enabled=half is not None):
                 output = infer(network, sample.image, tile, on_tile)
                 predicted.append(counts(output, roi=sample.roi)[0])
+                if isinstance(output, PointProposals):
+                    for how in COUNTS:
+                        other = dataclasses.replace(output, expected=how == "expected")
+                        readings.setdefault(how, []).append(counts(other, roi=sample.roi)[0])
                 if names:
                     apart.append(class_counts(output, roi=sample.roi)[0])
             if grid:
@@ -109,6 +124,7 @@ def evaluate(
         names,
         torch.stack(apart).tolist() if apart else [],
         [_labels_of(s.published, len(names)) for s in dataset] if names else [],
+        {how: torch.stack(found).tolist() for how, found in readings.items()},
     )
 
 

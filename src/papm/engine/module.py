@@ -149,10 +149,10 @@ class CountingModule(pl.LightningModule):
         """Mean |count − n| of the crops, the plainest sign of learning."""
         made, _ = batch
         if isinstance(output, PointProposals):
-            found = objects(output)
+            found = output.chances.sum(-1) if output.expected else objects(output)
             if made.mask is not None:
                 x, y = output.reference.long().unbind(-1)
-                found = found & made.mask[:, y, x]
+                found = found * made.mask[:, y, x]
             return (found.sum(1) - made.points.counts).abs().mean()
         density = masked(output.density, LossContext(mask=made.mask), output.stride)
         return (density.sum((1, 2, 3)) - made.points.counts).abs().mean()

@@ -83,6 +83,7 @@ def finish(
                     "colour",
                     "scale_min",
                     "scale_max",
+                    "count",
                 )
             },
         },
@@ -127,5 +128,6 @@ def scores(found: Evaluation) -> dict[str, Any]:
         "images": score["n"],
         "mae_in_image": found.score_in_image.mae,
         "intervals": {k: list(v) for k, v in found.intervals().items() if all(x == x for x in v)},
+        **({"mae_by_count": found.mae_by_count} if found.readings else {}),
         **({"classes": {k: {"mae": s.mae, "rmse": s.rmse} for k, s in apart.items()}} if apart else {}),
     }

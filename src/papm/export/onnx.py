@@ -128,8 +128,16 @@ def metadata_of(network: Network, spec: ModelSpec | None, size: tuple[int, int] 
         "input": "float32 [B, 3, H, W], RGB, (pixel / 255 - mean) / std",
         "mean": list(imagenet.MEAN),
         "std": list(imagenet.STD),
-        "count": "sum of density" if kind == "density" else "points whose softmax(logits)[..., 1:].max > 0.5",
+        "count": _how_to_count(network),
     }
+
+
+def _how_to_count(network: Network) -> str:
+    if network_kind(network) == "density":
+        return "sum of density"
+    if network.expected:
+        return f"sum of w * (1 - q) / (q + w * (1 - q)), q = softmax(logits)[..., 0], w = {network.background:g}"
+    return "points whose softmax(logits)[..., 1:].max > 0.5"
 
 
 def onnx_metadata(file: str | Path) -> dict[str, Any]:

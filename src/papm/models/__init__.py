@@ -1,7 +1,17 @@
 """Networks: `papm.models.create("vgg19", weights="imagenet")(images).density`."""
 
 from papm.models import csrnet, man, mcnn, msfanet, p2pnet, tiny, vgg_density
-from papm.models.base import DensityNetwork, Network, NetworkInfo, create, info, names, register, set_frame
+from papm.models.base import (
+    DensityNetwork,
+    Network,
+    NetworkInfo,
+    create,
+    info,
+    names,
+    register,
+    set_frame,
+    set_reading,
+)
 from papm.models.head import DensityHead
 from papm.models.rescale import rebalance, settle
 from papm.models.vgg import VGGTrunk, vgg_trunk
@@ -25,6 +35,7 @@ __all__ = [
     "rebalance",
     "register",
     "set_frame",
+    "set_reading",
     "settle",
     "sha256_of",
     "tiny",

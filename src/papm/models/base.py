@@ -66,6 +66,9 @@ class Network(nn.Module):
     # Pixels of mean colour around an image that is counted, a multiple of `multiple`. A network that was trained with a
     # margin has seen what lies beyond a border, and never had to answer for cells at the end of its input.
     frame: int = 0
+    # How the proposals of a point network are to be counted (`PointProposals`).
+    background: float = 0.5
+    expected: bool = False
 
     @property
     def frame_now(self) -> int:
@@ -162,6 +165,11 @@ def pad_to_multiple(images: Tensor, multiple: int) -> Tensor:
 def set_frame(network: Network, pixels: int) -> None:
     """Count images with a frame of at least so many pixels."""
     network.frame = (pixels + network.multiple - 1) // network.multiple * network.multiple
+
+
+def set_reading(network: Network, expected: bool, background: float) -> None:
+    """Count proposals by their chances or by their scores; `background`: what background weighed in training."""
+    network.expected, network.background = expected, background
 
 
 def add_frame(images: Tensor, frame: int) -> Tensor:

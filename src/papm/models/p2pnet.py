@@ -158,14 +158,15 @@ class P2PNet(Network):
         reference = reference_points(rows, columns, self.grid, images.device).to(offsets.dtype)
         # Training crops are multiples of the stride: nothing to drop, and nothing to wait for.
         if _is_exporting() or height % STRIDE or width % STRIDE:
-            place = reference_points(rows, columns, self.grid)  # on the host
-            kept = ((place[:, 0] < width) & (place[:, 1] < height)).nonzero()[:, 0].to(images.device)
+            starts = reference_points(rows, columns, self.grid)  # on the host
+            kept = ((starts[:, 0] < width) & (starts[:, 1] < height)).nonzero()[:, 0].to(images.device)
             offsets, logits, reference = (
                 offsets.index_select(1, kept),
                 logits.index_select(1, kept),
                 reference.index_select(0, kept),
             )
-        return PointProposals(reference + OFFSET_SCALE * offsets, logits, reference)
+        place = reference + OFFSET_SCALE * offsets
+        return PointProposals(place, logits, reference, self.background, self.expected)
 
     def _values(self, offsets: Tensor, logits: Tensor) -> list[tuple[Tensor, int]]:
         both = [(offsets, 2), (logits, self.num_classes + 1)]

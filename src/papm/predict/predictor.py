@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -12,13 +13,15 @@ from torch import Tensor
 
 from papm import checkpoint, localize
 from papm.data.resize import of_config, resized_region
-from papm.errors import ConfigError, DataError
+from papm.errors import ConfigError, DataError, unknown
 from papm.images import read_image, resize_image
 from papm.models import Network
 from papm.predict.restore import restore
 from papm.predict.tiling import OnTile, Tile, check, infer
 from papm.structures import DensityOutput, PointProposals, Prediction
 from papm.targets import touched_cells
+
+COUNTS = ("points", "expected")  # how proposals are counted: scores above ½, or the sum of their chances
 
 
 def pick_device(name: str = "auto") -> torch.device:
@@ -34,23 +37,21 @@ def pick_device(name: str = "auto") -> torch.device:
 
 
 def counts(output: DensityOutput | PointProposals, threshold: float = 0.5, roi: Tensor | None = None) -> Tensor:
-    """Objects counted in each image, float [B]: the sum of a map, or the number of proposals above the threshold.
+    """Objects counted in each image, float [B]: the sum of a map, the number of proposals above the threshold, or the sum of
+    their chances, as the proposals say.
 
     Inside the region `roi` (bool [H, W]) where one is given: cells that touch it, as in training.
     """
     if isinstance(output, DensityOutput):
         return _inside(output, roi).sum((1, 2, 3))
-    return _found(output, threshold, roi).sum(1).float()
+    return _tally(output, threshold, roi).sum((1, 2))
 
 
 def class_counts(output: DensityOutput | PointProposals, threshold: float = 0.5, roi: Tensor | None = None) -> Tensor:
     """`counts` of every class, float [B, C]: they sum to it."""
     if isinstance(output, DensityOutput):
         return _inside(output, roi).sum((2, 3))
-    classes = output.logits.shape[-1] - 1
-    best = output.logits[..., 1:].argmax(-1)
-    kinds = torch.arange(classes, device=best.device)
-    return (_found(output, threshold, roi)[..., None] & (best[..., None] == kinds)).sum(1).float()
+    return _tally(output, threshold, roi).sum(1)
 
 
 def within(output: DensityOutput | PointProposals, roi: Tensor) -> DensityOutput | PointProposals:
@@ -58,7 +59,9 @@ def within(output: DensityOutput | PointProposals, roi: Tensor) -> DensityOutput
     if isinstance(output, DensityOutput):
         return DensityOutput(_inside(output, roi), output.stride)
     kept = _in_region(output, roi)[0]
-    return PointProposals(output.points[:, kept], output.logits[:, kept], output.reference[kept])
+    return dataclasses.replace(
+        output, points=output.points[:, kept], logits=output.logits[:, kept], reference=output.reference[kept]
+    )
 
 
 def _inside(output: DensityOutput, roi: Tensor | None) -> Tensor:
@@ -69,10 +72,15 @@ def _inside(output: DensityOutput, roi: Tensor | None) -> Tensor:
     return density * touched_cells(roi.to(density.device)[None], output.stride)
 
 
-def _found(output: PointProposals, threshold: float, roi: Tensor | None) -> Tensor:
-    """bool [B, M]: objects among the proposals, inside the region."""
-    found = objects(output, threshold)
-    return found if roi is None else found & _in_region(output, roi)
+def _tally(output: PointProposals, threshold: float, roi: Tensor | None) -> Tensor:
+    """What each proposal adds to the count of each class, [B, M, classes], inside the region."""
+    if output.expected:
+        found = output.chances
+    else:
+        best = output.logits[..., 1:].argmax(-1, keepdim=True)
+        found = torch.zeros_like(output.logits[..., 1:], dtype=torch.float32)
+        found = found.scatter(-1, best, objects(output, threshold)[..., None].float())
+    return found if roi is None else found * _in_region(output, roi)[..., None]
 
 
 def _in_region(output: PointProposals, roi: Tensor) -> Tensor:
@@ -82,30 +90,47 @@ def _in_region(output: PointProposals, roi: Tensor) -> Tensor:
 
 
 def objects(proposals: PointProposals, threshold: float = 0.5) -> Tensor:
-    """bool [B, M]: proposals whose best class scores above the threshold."""
-    return proposals.logits.float().softmax(-1)[..., 1:].amax(-1) > threshold
+    """bool [B, M]: proposals whose best class scores above the threshold, or the best ones, as many as chances say."""
+    scores = proposals.logits.float().softmax(-1)[..., 1:].amax(-1)
+    if not proposals.expected:
+        return scores > threshold
+    number = proposals.chances.sum((1, 2)).round()[:, None]
+    first = torch.arange(scores.shape[1], device=scores.device)[None] < number
+    return torch.zeros_like(first).scatter(1, scores.argsort(dim=1, descending=True, stable=True), first)
 
 
 class Counter:
     """A trained model that counts."""
 
-    def __init__(self, network: Network, spec: checkpoint.ModelSpec, device: str = "auto", tile: Tile = "auto") -> None:
+    def __init__(
+        self,
+        network: Network,
+        spec: checkpoint.ModelSpec,
+        device: str = "auto",
+        tile: Tile = "auto",
+        count: str | None = None,
+    ) -> None:
         self.tile = check(tile)
+        if count is not None:
+            if count not in COUNTS:
+                raise unknown("way to count points", count, COUNTS)
+            network.expected = count == "expected"
         self.device = pick_device(device)
         self.network = network.to(self.device).eval()
         self.spec = spec
         self.resize = of_config(spec.config)  # objects must have the size here that they had in training
 
     @classmethod
-    def load(cls, path: str | Path, device: str = "auto", tile: Tile = "auto") -> Counter:
+    def load(cls, path: str | Path, device: str = "auto", tile: Tile = "auto", count: str | None = None) -> Counter:
         """From a checkpoint file or a run folder.
 
+        `count`: how a point network counts, "points" or "expected"; as it was trained where nothing is said.
         `tile`: large images are cut into overlapping tiles ("auto"), never ("none"), or those with a longer side than this
         many pixels (`papm.predict.tiling`).
         """
         file = checkpoint.resolve(Path(path).expanduser())
         spec, state = checkpoint.load(file)
-        return cls(checkpoint.build(spec, state, file), spec, device, tile)
+        return cls(checkpoint.build(spec, state, file), spec, device, tile, count)
 
     def predict(
         self,
@@ -154,9 +179,9 @@ class Counter:
             output = within(output, roi)
         count = float(counts(output))
         if isinstance(output, PointProposals):
-            # All of them, so that the count is the number of points: each began inside the image, and one that was moved
-            # across the border belongs to an object at it.
-            xy, scores, labels = localize.from_proposals(output, 0)
+            # All of them, so that the count is the number of points (rounded, where chances count): each began inside the
+            # image, and one that was moved across the border belongs to an object at it.
+            xy, scores, labels = localize.from_proposals(output, 0, top=round(count) if output.expected else None)
             limit = xy.new_tensor([size[1], size[0]])
             xy = xy.clamp(min=0).minimum(torch.nextafter(limit, torch.zeros_like(limit)))
             return Prediction(

@@ -18,6 +18,7 @@ The image stays uint8 where it is; only one tile at a time is made of floats.
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 import logging
 from collections.abc import Callable, Iterator
@@ -202,4 +203,7 @@ def _join_points(first: Piece, rest: Iterator[Piece]) -> PointProposals:
     for piece in rest:
         keep(*piece)
     points, logits, reference = zip(*found)
-    return PointProposals(torch.cat(points, 1), torch.cat(logits, 1), torch.cat(reference))
+    assert isinstance(first[1], PointProposals)
+    return dataclasses.replace(
+        first[1], points=torch.cat(points, 1), logits=torch.cat(logits, 1), reference=torch.cat(reference)
+    )

@@ -20,7 +20,7 @@ from papm.models.weights import PUBLISHED
 # Settings that a result records under options.training; what it does not record had its default.
 LEARNING = (
     "optimizer", "lr", "trunk_lr", "weight_decay", "warmup", "schedule", "clip", "ema",
-    "margin", "region", "correct", "correct_kind", "flip", "grey", "colour", "scale_min", "scale_max",
+    "margin", "region", "correct", "correct_kind", "flip", "grey", "colour", "scale_min", "scale_max", "count",
 )  # fmt: skip
 RECORDED = ("steps", "crop", "batch")
 IDENTITY = ("dataset", "backbone", "method", "noise", "noise_kind", "correct")
