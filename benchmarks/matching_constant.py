@@ -7,7 +7,7 @@
 One training for each variant, noise (px, training dots only) and seed, through `papm.engine.train`; a variant is a method
 and, after it, settings of its own; `key=value` at the end are settings of all runs. The test dots are never moved, and the
 weights are the last. OUT.json is written after every run, and what it holds is not trained again: interrupt it and go on.
-`mae` counts the scores above ½; `mae_expected` sums the probabilities behind all scores (`probabilities`). `offset` is
+`mae` counts the scores above ½; `mae_expected` sums the probabilities behind all scores (`PointProposals.chances`). `offset` is
 how far proposals have gone from their references: above some 12 px a network has chosen references by the border of the
 crop, which a whole image does not have, and counts by no reading.
 """
@@ -24,7 +24,6 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from torch import Tensor
 
 from papm import config as configuration
 from papm.data.base import Dataset
@@ -52,27 +51,16 @@ VARIANTS = (
 Row = dict[str, Any]
 
 
-def probabilities(proposals: PointProposals, background_weight: float) -> Tensor:
-    """How often proposals like these are matched [B, M]: p = w·q/(1 − q + w·q), q the score of being any object.
-
-    Cross-entropy with weight w for background is least at q = p/(p + w·(1 − p)). One proposal is matched a point, so that
-    Σp is the number of points to be expected; q > ½ is p > w/(1 + w).
-    """
-    q = 1 - proposals.logits.float().softmax(-1)[..., 0]
-    return background_weight * q / (1 - q + background_weight * q)
-
-
 @torch.inference_mode()
 def expected_errors(run: Path, dataset: Dataset) -> Row:
     """MAE and bias of the expected counts of a trained model, and the mean length of its offsets in pixels."""
     model = Counter.load(run)
-    weight = float((model.spec.config.get("loss") or {}).get("background_weight", 0.5))
     found, lengths = [], 0.0
     for sample in dataset:
         output = infer(model.network, sample.image)
         output = output if sample.roi is None else within(output, sample.roi)
         assert isinstance(output, PointProposals)
-        chance = probabilities(output, weight)
+        chance = output.chances.sum(-1)
         found.append(float(chance.sum()))
         lengths += float((chance * (output.points - output.reference).norm(dim=-1)).sum())
     score = counting_errors(found, [float(s.published.counted.sum()) for s in dataset])
