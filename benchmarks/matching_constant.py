@@ -71,7 +71,7 @@ def train(data: str, variant: str, noise: float, seed: int, settings: list[str],
     """One training; its result with the name of the variant."""
     method, *own = variant.split()
     given = configuration.parse_overrides([f"network.trunk={trunk}", "select=last", *settings, *own])
-    given |= {"data": data, "noise": noise, "seed": seed, "eval_every": 10**9}
+    given |= {"data": data, "noise": noise, "seed": seed, "eval_every": 10**9, "count": "points"}
     config = resolve(method, "p2pnet", given)
     made = engine.train(config, folder)
     if made.result is None or made.shown is None:
