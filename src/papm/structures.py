@@ -284,10 +284,13 @@ class Prediction:
     labels: Tensor | None = None  # [n] int64
     name: str = ""
     classes: tuple[str, ...] = ()  # what is counted, by name, where there are several kinds
+    by_class: tuple[float, ...] = ()  # counts of several classes, where they are not those of the map or the points
 
     @property
     def class_counts(self) -> list[float]:
         """Counts of the classes; empty where there is one class only, or none is known."""
+        if self.by_class:
+            return list(self.by_class)
         if self.density is not None:
             if self.density.ndim != 3 or len(self.density) < 2:
                 return []

@@ -151,7 +151,9 @@ def test_points_have_classes_too(tmp_path: Path) -> None:
     made = engine.train(config(method="p2p-papm", backbone="p2pnet", network=network), tmp_path, splits=splits())
     assert made.result is not None and set(made.result["classes"]) == set(NAMES)
     found = Counter.load(tmp_path, "cpu").predict(two_kinds(1, 1)[0].image)
-    assert found.classes == NAMES and sum(found.class_counts) == found.count
+    assert found.classes == NAMES and sum(found.class_counts) == pytest.approx(found.count, rel=1e-4)
+    as_points = Counter.load(tmp_path, "cpu", count="points").predict(two_kinds(1, 1)[0].image)
+    assert len(as_points.class_counts) == 2 and sum(as_points.class_counts) == as_points.count
 
 
 def test_blocks_with_classes(tmp_path: Path) -> None:

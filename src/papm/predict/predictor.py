@@ -83,6 +83,12 @@ def _tally(output: PointProposals, threshold: float, roi: Tensor | None) -> Tens
     return found if roi is None else found * _in_region(output, roi)[..., None]
 
 
+def _of_chances(output: PointProposals) -> tuple[float, ...]:
+    """Counts of several classes, where chances count."""
+    several = output.expected and output.logits.shape[-1] > 2
+    return tuple(class_counts(output)[0].tolist()) if several else ()
+
+
 def _in_region(output: PointProposals, roi: Tensor) -> Tensor:
     """bool [B, M]: proposals whose point lies in the region."""
     column, row = output.points.floor().long().unbind(-1)
@@ -192,6 +198,7 @@ class Counter:
                 labels=labels.cpu(),
                 name=name,
                 classes=self.spec.classes,
+                by_class=_of_chances(output),
             )
         density = output.density[0].float().cpu()
         found: tuple[Tensor | None, Tensor | None, Tensor | None] = (None, None, None)
