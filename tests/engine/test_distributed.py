@@ -13,6 +13,10 @@ from pathlib import Path
 
 import pytest
 
+from papm.engine import train as engine
+from papm.engine.build import resolve
+from papm.errors import ConfigError
+
 SPEC = "synthetic:train=7,test=5,size=96,count=5-10"
 
 
@@ -67,3 +71,11 @@ def test_an_interruption_stops_both_processes(tmp_path: Path) -> None:
     _, stderr = process.communicate(timeout=120)
     assert process.returncode == 1 and "--resume" in stderr, stderr
     assert (folder / "last.ckpt").exists()
+
+
+def test_more_processes_than_images_to_watch_are_refused(tmp_path: Path) -> None:
+    """A process without an image would end in the middle of the start, and the others with it."""
+    config = resolve("hd-papm", "tiny", {"data": SPEC, "steps": 2, "devices": 2, "device": "cpu", "select": "val"})
+    with pytest.raises(ConfigError, match="only 1 image"):
+        engine.train(config, tmp_path / "run")
+    assert not (tmp_path / "run").exists()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from pathlib import Path
 
 import pytest
@@ -84,3 +85,8 @@ def test_training_settles_the_norms_on_the_training_images(tmp_path: Path) -> No
             torch.testing.assert_close(a, b, rtol=1e-2, atol=1e-2)
     made = engine.train(config, tmp_path / "run")
     assert made.result is not None
+    # A checkpoint to start from brings its own norms: there is nothing to settle, though the trunk file had none.
+    start = build_network(dataclasses.replace(config, init=str(tmp_path / "run")))
+    before = {key: value.clone() for key, value in start.state_dict().items()}
+    settle_norms(start, data.open_spec(spec)["train"], torch.device("cpu"))
+    assert all(torch.equal(value, before[key]) for key, value in start.state_dict().items())

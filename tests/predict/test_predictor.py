@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 from pathlib import Path
 
 import numpy as np
@@ -205,6 +206,14 @@ def test_a_counter_counts_as_its_network_was_trained_or_as_asked() -> None:
     assert chances.points is not None and len(chances.points) == 2
     with pytest.raises(ConfigError, match="way to count points"):
         Counter(dots, ModelSpec("dots"), "cpu", count="guess")  # type: ignore[arg-type]
+
+
+def test_chances_that_are_no_numbers_are_no_count_and_no_points() -> None:
+    made = Counter(models.create("p2pnet", trunk="tiny"), ModelSpec("p2pnet"), "cpu", count="expected")
+    with torch.no_grad():
+        next(made.network.parameters()).fill_(float("nan"))
+    found = made.predict(picture())
+    assert math.isnan(found.count) and found.points is not None and not len(found.points)
 
 
 def test_how_points_are_counted_is_kept_with_the_model(tmp_path: Path) -> None:

@@ -91,6 +91,8 @@ def build_network(config: TrainConfig, progress: Progress | None = None) -> Netw
         if spec.backbone != config.backbone:
             raise ConfigError(f"{file}: is a '{spec.backbone}', the run trains a '{config.backbone}'")
         checkpoint.assign(network, state, str(file))
+        if isinstance(network.trunk, models.VGGTrunk):
+            network.trunk.unsettled = False  # its norms are those of the checkpoint now
     return network
 
 

@@ -164,13 +164,15 @@ def grid_errors(output: DensityOutput | PointProposals, sample: Sample) -> dict[
         return game.game(
             made.density, truth.points, size=truth.size, stride=made.stride, roi=truth.roi, whole_cells=True
         )
-    found = output.points[0][objects(output)[0]].float().cpu()
+    # By chances every proposal counts, for its own chance, so that GAME(0) is the error of the count.
+    chances = output.chances[0].sum(-1).cpu() if output.expected else None
+    found = (output.points[0] if output.expected else output.points[0][objects(output)[0]]).float().cpu()
     # A proposal that was moved across the border belongs to an object at it, as when it is counted.
     limit = found.new_tensor([sample.size[1], sample.size[0]])
     found = found.clamp(min=0).minimum(torch.nextafter(limit, torch.zeros_like(limit)))
     made = restore(Prediction(0.0, sample.size, points=found), truth.size)
     assert made.points is not None
-    return game.game_points(made.points, truth.points, size=truth.size, roi=truth.roi)
+    return game.game_points(made.points, truth.points, size=truth.size, roi=truth.roi, weights=chances)
 
 
 def write_evaluation(path: Path, found: Evaluation) -> None:

@@ -47,7 +47,7 @@ from papm.engine.callbacks import (
 from papm.engine.data import CountingData, several_classes
 from papm.engine.module import CountingModule
 from papm.engine.result import Weights, finish
-from papm.errors import PapmError
+from papm.errors import ConfigError, PapmError
 from papm.models.base import Progress
 from papm.predict.predictor import pick_device
 
@@ -115,6 +115,12 @@ def train(
     if splits is None:
         splits = choose(data.open_spec(config.data, **config.options), config.select, config.val_fraction, config.seed)
     config = with_classes(config, splits)
+    if splits.monitor is not None and 0 < len(splits.monitor) < config.devices:
+        few = len(splits.monitor)
+        raise ConfigError(
+            f"{config.devices} processes have only {few} image{'' if few == 1 else 's'} to watch; "
+            f"use devices={few}, a larger val_fraction, or select=last"
+        )
     if is_first_process():
         run_folder.check(folder, config, resume)
         say_what_is_left_out(splits.train)

@@ -60,14 +60,15 @@ def game_points(
     levels: Sequence[int] = LEVELS,
     roi: ArrayLike | Tensor | None = None,
     smooth: float = 0.0,
+    weights: ArrayLike | Tensor | None = None,
 ) -> dict[int, float]:
-    """GAME at each level of one image whose prediction is points [m, 2] instead of a map.
+    """GAME at each level of one image whose prediction is points [m, 2] instead of a map; `weights` [m]: see `leaf_points`.
 
     >>> game_points([[1.0, 1.0]], [[1.5, 1.0], [9.0, 1.0]], size=(8, 16), levels=(0, 1))
     {0: 1.0, 1: 1.0}
     """
     deepest = _deepest(levels)
-    leaves = leaf_points(predicted, size=size, level=deepest, roi=roi)
+    leaves = leaf_points(predicted, size=size, level=deepest, roi=roi, weights=weights)
     return _game(leaves, _truth(points, size, deepest, roi, smooth), levels)
 
 
@@ -131,15 +132,28 @@ def leaf_counts(
 
 
 def leaf_points(
-    points: ArrayLike | Tensor, *, size: tuple[int, int], level: int, roi: ArrayLike | Tensor | None = None
+    points: ArrayLike | Tensor,
+    *,
+    size: tuple[int, int],
+    level: int,
+    roi: ArrayLike | Tensor | None = None,
+    weights: ArrayLike | Tensor | None = None,
 ) -> Array:
-    """Number of points in each leaf, [2^level, 2^level]; points outside the image or the region are left out."""
-    xy = _inside(points, size, roi)
+    """Number of points in each leaf, [2^level, 2^level]; points outside the image or the region are left out.
+
+    With `weights` [n] a point counts for its own: the chance of a proposal to be an object.
+
+    >>> leaf_points([[1.0, 1.0], [9.0, 1.0]], size=(8, 16), level=0, weights=[0.5, 0.25])
+    array([[0.75]])
+    """
+    xy = _array(points).reshape(-1, 2)
+    kept = _contained(xy, size, roi)
+    xy, mass = xy[kept], None if weights is None else _array(weights).reshape(-1)[kept]
     h, w = size
     row = np.searchsorted(cuts(h, level), xy[:, 1], side="right") - 1
     column = np.searchsorted(cuts(w, level), xy[:, 0], side="right") - 1
     side = 2**level
-    return np.bincount(row * side + column, minlength=side * side).reshape(side, side).astype(np.float64)
+    return np.bincount(row * side + column, mass, side * side).reshape(side, side).astype(np.float64)
 
 
 def _truth(
@@ -196,12 +210,16 @@ def _integrate(mass: Array, rows: NDArray[np.int64], columns: NDArray[np.int64])
 
 def _inside(points: ArrayLike | Tensor, size: tuple[int, int], roi: ArrayLike | Tensor | None) -> Array:
     xy = _array(points).reshape(-1, 2)
+    return xy[_contained(xy, size, roi)]
+
+
+def _contained(xy: Array, size: tuple[int, int], roi: ArrayLike | Tensor | None) -> NDArray[np.bool_]:
     h, w = size
-    xy = xy[(xy[:, 0] >= 0) & (xy[:, 0] < w) & (xy[:, 1] >= 0) & (xy[:, 1] < h)]
-    if roi is None:
-        return xy
-    pixel = xy.astype(np.int64)
-    return xy[_mask(roi, size)[pixel[:, 1], pixel[:, 0]]]
+    inside: NDArray[np.bool_] = (xy[:, 0] >= 0) & (xy[:, 0] < w) & (xy[:, 1] >= 0) & (xy[:, 1] < h)
+    if roi is not None:
+        pixel = xy[inside].astype(np.int64)
+        inside[inside] = _mask(roi, size)[pixel[:, 1], pixel[:, 0]]
+    return inside
 
 
 def _mask(roi: ArrayLike | Tensor, size: tuple[int, int]) -> NDArray[np.bool_]:

@@ -179,7 +179,8 @@ def _instead(tensors: dict[str, Tensor]) -> str:
     """Which other trunk a file holds, for messages: a network with the option `trunk` can have it."""
     for arch in PUBLISHED:
         if _names(tensors) == set(parameter_shapes(arch)):
-            return f", but a {arch} trunk (msfanet and p2pnet take it with network.trunk={arch})"
+            takers = "vgg19, msfanet and p2pnet" if arch == "vgg19-bn" else "msfanet and p2pnet"
+            return f", but a {arch} trunk ({takers} take it with network.trunk={arch})"
     return ""
 
 

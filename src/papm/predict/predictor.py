@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -187,7 +188,8 @@ class Counter:
         if isinstance(output, PointProposals):
             # All of them, so that the count is the number of points (rounded, where chances count): each began inside the
             # image, and one that was moved across the border belongs to an object at it.
-            xy, scores, labels = localize.from_proposals(output, 0, top=round(count) if output.expected else None)
+            best = round(count) if output.expected and math.isfinite(count) else None
+            xy, scores, labels = localize.from_proposals(output, 0, top=best)
             limit = xy.new_tensor([size[1], size[0]])
             xy = xy.clamp(min=0).minimum(torch.nextafter(limit, torch.zeros_like(limit)))
             return Prediction(
