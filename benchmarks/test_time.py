@@ -108,6 +108,8 @@ def main() -> None:
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
     torch.backends.cudnn.benchmark = False
     splits = data.open_spec(given.data)
+    if any(s.roi_source is not None for s in splits["test"]):
+        parser.error(f"{given.data} has regions of interest, which are not looked at here")
     found: dict[str, Any] = {}
     for run in given.runs:
         path, config = checkpoint.resolve(run), stored_config(run)

@@ -208,6 +208,12 @@ def test_a_counter_counts_as_its_network_was_trained_or_as_asked() -> None:
         Counter(dots, ModelSpec("dots"), "cpu", count="guess")  # type: ignore[arg-type]
 
 
+def test_a_map_has_no_points_to_count_otherwise(caplog: pytest.LogCaptureFixture) -> None:
+    made = Counter(models.create("tiny"), ModelSpec("tiny"), "cpu", count="points").predict(picture())
+    assert made.density is not None and made.count == pytest.approx(float(made.density.sum()), rel=1e-4)
+    assert "counts by the sum of its map" in caplog.text
+
+
 def test_chances_that_are_no_numbers_are_no_count_and_no_points() -> None:
     made = Counter(models.create("p2pnet", trunk="tiny"), ModelSpec("p2pnet"), "cpu", count="expected")
     with torch.no_grad():

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import logging
 import math
 from functools import partial
 from pathlib import Path
@@ -16,12 +17,13 @@ from papm import checkpoint, localize
 from papm.data.resize import of_config, resized_region
 from papm.errors import ConfigError, DataError, unknown
 from papm.images import read_image, resize_image
-from papm.models import Network
+from papm.models import DensityNetwork, Network
 from papm.predict.restore import restore
 from papm.predict.tiling import OnTile, Tile, check, infer
 from papm.structures import DensityOutput, PointProposals, Prediction
 from papm.targets import touched_cells
 
+log = logging.getLogger(__name__)
 COUNTS = ("points", "expected")  # how proposals are counted: scores above ½, or the sum of their chances
 
 
@@ -121,6 +123,8 @@ class Counter:
         if count is not None:
             if count not in COUNTS:
                 raise unknown("way to count points", count, COUNTS)
+            if isinstance(network, DensityNetwork):
+                log.warning("this model counts by the sum of its map; 'count' is for networks that give points")
             network.expected = count == "expected"
         self.device = pick_device(device)
         self.network = network.to(self.device).eval()
