@@ -32,16 +32,16 @@ from papm.structures import DensityOutput, PointProposals
 
 CELL = 8  # px, a multiple of every stride
 THRESHOLDS = (0.3, 0.4, 0.5, 0.6)
-# network, image [1, 3, H, W], crop of training, weight of background in training → counts by name
-Look = Callable[[torch.nn.Module, Tensor, int, float], dict[str, Tensor]]
+# network, image [1, 3, H, W], crop of training → counts by name
+Look = Callable[[torch.nn.Module, Tensor, int], dict[str, Tensor]]
 
 
-def whole(network: torch.nn.Module, image: Tensor, crop: int, weight: float) -> dict[str, Tensor]:
+def whole(network: torch.nn.Module, image: Tensor, crop: int) -> dict[str, Tensor]:
     output: DensityOutput = network.forward(image)
     return {"whole": output.density.float().sum()}
 
 
-def windows(network: torch.nn.Module, image: Tensor, crop: int, weight: float) -> dict[str, Tensor]:
+def windows(network: torch.nn.Module, image: Tensor, crop: int) -> dict[str, Tensor]:
     """Windows of the crop's size, half a crop apart; a cell is the mean of the windows that show it."""
     image = F.pad(image, (0, -image.shape[-1] % CELL, 0, -image.shape[-2] % CELL))
     h, w = image.shape[-2:]
@@ -64,26 +64,25 @@ def _starts(length: int, crop: int) -> list[int]:
     return sorted({*range(0, last, crop // 2), last})
 
 
-def points(network: torch.nn.Module, image: Tensor, crop: int, weight: float) -> dict[str, Tensor]:
+def points(network: torch.nn.Module, image: Tensor, crop: int) -> dict[str, Tensor]:
     """Proposals above several thresholds, and their number to be expected."""
     output: PointProposals = network.forward(image)
     score = output.logits.float().softmax(-1)[0, :, 1:].sum(-1)
-    chance = weight * score / (1 - score + weight * score)
-    return {f"above {t:g}": (score > t).sum().float() for t in THRESHOLDS} | {"expected": chance.sum()}
+    return {f"above {t:g}": (score > t).sum().float() for t in THRESHOLDS} | {"expected": output.chances.sum()}
 
 
 def both(look: Look) -> Look:
     """As it is, and the mean with the mirror image."""
 
-    def looked(network: torch.nn.Module, image: Tensor, crop: int, weight: float) -> dict[str, Tensor]:
-        one, two = (look(network, x, crop, weight) for x in (image, image.flip(-1)))
+    def looked(network: torch.nn.Module, image: Tensor, crop: int) -> dict[str, Tensor]:
+        one, two = (look(network, x, crop) for x in (image, image.flip(-1)))
         return one | {f"{name}, mirrored": 0.5 * (one[name] + two[name]) for name in one}
 
     return looked
 
 
 @torch.inference_mode()
-def measured(network: torch.nn.Module, dataset: Dataset, crop: int, weight: float) -> dict[str, Any]:
+def measured(network: torch.nn.Module, dataset: Dataset, crop: int) -> dict[str, Any]:
     """MAE of every way to look, and the counts behind it."""
     device = next(network.parameters()).device
     looks = [both(look) for look in ((points,) if isinstance(network, P2PNet) else (whole, windows))]
@@ -93,7 +92,7 @@ def measured(network: torch.nn.Module, dataset: Dataset, crop: int, weight: floa
         image = normalize(sample.image.to(device))[None]
         with torch.autocast(device.type, torch.bfloat16, enabled=device.type == "cuda"):
             for look in looks:
-                for name, count in look(network, image, crop, weight).items():
+                for name, count in look(network, image, crop).items():
                     rows.setdefault(name, []).append(round(float(count), 2))
     mae = {name: round(sum(abs(p - t) for p, t in zip(row, truth)) / len(truth), 2) for name, row in rows.items()}
     return {"mae": mae, "images": [s.name for s in dataset], "truth": truth, "counts": rows}
@@ -114,11 +113,10 @@ def main() -> None:
     for run in given.runs:
         path, config = checkpoint.resolve(run), stored_config(run)
         network = checkpoint.build(*checkpoint.load(path), path).to(device).eval()
-        weight = float(config.loss.get("background_weight", 0.5))
         looked = {"test": splits["test"]}
         if config.select == "val" and "val" not in splits:
             looked["held out"] = hold_out(splits["train"], config.val_fraction, config.seed)[1]
-        found[run.name] = {k: measured(network, images, config.crop, weight) for k, images in looked.items()}
+        found[run.name] = {k: measured(network, images, config.crop) for k, images in looked.items()}
         print(run.name, {k: v["mae"] for k, v in found[run.name].items()}, flush=True)
         write_json(given.out, found)
 

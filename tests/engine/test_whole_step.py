@@ -217,7 +217,7 @@ def test_a_fused_optimiser_skips_a_gradient_that_is_not_finite(bad: float) -> No
         for p in module.parameters():
             p.grad = torch.ones_like(p)
         p.grad.view(-1)[0] = value  # one number of one layer
-        module.on_before_optimizer_step(optimizer)
+        module.configure_gradient_clipping(optimizer)
         optimizer.step()
         changed = [not torch.equal(a, b) for a, b in zip(before, module.parameters(), strict=True)]
         assert all(changed) if moves else not any(changed)

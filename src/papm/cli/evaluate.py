@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from papm.cli.options import Count, Device, Tile
 from papm.errors import ConfigError, unknown
 
 if TYPE_CHECKING:
@@ -33,7 +34,7 @@ def evaluate(
         ),
     ] = None,
     split: Annotated[str, typer.Option(help="Which split to count.")] = "test",
-    device: Annotated[str, typer.Option(help="auto, cpu or cuda.")] = "auto",
+    device: Device = "auto",
     out: Annotated[Path | None, typer.Option(help="Write the result of every image to this CSV file.")] = None,
     localization: Annotated[
         str | None, typer.Option(help="Compare points instead of counts: nwpu or qnrf, the protocol.")
@@ -54,16 +55,8 @@ def evaluate(
     submission: Annotated[
         Path | None, typer.Option(help="Write the two files that the NWPU-Crowd server takes to this folder.")
     ] = None,
-    tile: Annotated[
-        str, typer.Option(help="Cut large images into tiles: auto, none, or the side of a tile in pixels.")
-    ] = "auto",
-    count: Annotated[
-        str | None,
-        typer.Option(
-            help="How a point network counts: points (scores above 0.5), expected (sum of chances); as trained when not given.",
-            show_default=False,
-        ),
-    ] = None,
+    tile: Tile = "auto",
+    count: Count = None,
     json: Annotated[bool, typer.Option("--json", help="Print the result as JSON.")] = False,
 ) -> None:
     """Count a split and compare with its annotations; with --localization compare where the objects are.

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from papm.cli.options import Count, Device, Tile
 from papm.errors import DataError
 
 if TYPE_CHECKING:
@@ -27,7 +28,7 @@ def predict(
     model: Annotated[Path, typer.Argument(help="A run folder or a checkpoint.")],
     images: Annotated[list[Path], typer.Argument(help="Image files or folders of images.")],
     out: Annotated[Path, typer.Option(help="Where results go.")] = Path("results"),
-    device: Annotated[str, typer.Option(help="auto, cpu or cuda.")] = "auto",
+    device: Device = "auto",
     overlays: Annotated[bool, typer.Option(help="Draw the density and points over each image.")] = True,
     points: Annotated[bool, typer.Option(help="Also find where the objects are.")] = True,
     roi: Annotated[
@@ -37,16 +38,8 @@ def predict(
             show_default=False,
         ),
     ] = None,
-    tile: Annotated[
-        str, typer.Option(help="Cut large images into tiles: auto, none, or the side of a tile in pixels.")
-    ] = "auto",
-    count: Annotated[
-        str | None,
-        typer.Option(
-            help="How a point network counts: points (scores above 0.5), expected (sum of chances); as trained when not given.",
-            show_default=False,
-        ),
-    ] = None,
+    tile: Tile = "auto",
+    count: Count = None,
     json: Annotated[bool, typer.Option("--json", help="Print the counts as JSON.")] = False,
 ) -> None:
     """Count in images: counts.csv, points.csv, results.json and a picture for each.

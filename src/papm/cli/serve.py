@@ -7,6 +7,8 @@ from typing import Annotated
 
 import typer
 
+from papm.cli.options import Device, Tile
+
 
 def add(app: typer.Typer) -> None:
     app.command("serve", short_help="Count in the browser, on this machine.")(serve)
@@ -16,10 +18,8 @@ def serve(
     model: Annotated[Path, typer.Argument(help="A run folder or a checkpoint.")],
     host: Annotated[str, typer.Option(help="The address to listen at; 0.0.0.0 lets other machines in.")] = "127.0.0.1",
     port: Annotated[int, typer.Option(help="The port to listen at; 0 is any that is free.")] = 8000,
-    device: Annotated[str, typer.Option(help="auto, cpu or cuda.")] = "auto",
-    tile: Annotated[
-        str, typer.Option(help="Cut large images into tiles: auto, none, or the side of a tile in pixels.")
-    ] = "auto",
+    device: Device = "auto",
+    tile: Tile = "auto",
     max_megapixels: Annotated[float, typer.Option(help="Refuse larger images.")] = 100.0,
     open_browser: Annotated[bool, typer.Option("--open", help="Open the page in the browser.")] = False,
 ) -> None:

@@ -123,27 +123,28 @@ class CountingModule(pl.LightningModule):
         else:
             optimizer_closure()
 
-    def on_before_optimizer_step(self, optimizer: torch.optim.Optimizer) -> None:
-        """A gradient that is not finite changes no weight: a fused optimiser looks at this flag on the device.
-
-        After the gradients of all processes were added up, so that all of them skip the same step; the host hears of it when
-        the loss is logged. A whole step has its own flag, fp16 its scaler, and on a CPU the loss was looked at.
-        """
-        if self.whole_step is None and optimizer.defaults.get("fused"):
-            gradients = [p.grad for group in optimizer.param_groups for p in group["params"] if p.grad is not None]
-            norm = torch.linalg.vector_norm(torch.stack(torch._foreach_norm(gradients)))
-            optimizer.found_inf = (~torch.isfinite(norm)).float()  # type: ignore[attr-defined]
-
     def configure_gradient_clipping(
         self,
         optimizer: torch.optim.Optimizer,
         gradient_clip_val: float | None = None,
         gradient_clip_algorithm: str | None = None,
     ) -> None:
-        """Lightning's own refuses a fused optimiser in any mixed precision; bf16 scales no gradients, and fp16 is not fused."""
+        """Clip, and let no gradient that is not finite change a weight: a fused optimiser looks at a flag on the device.
+
+        The gradients of all processes were added up, so that all of them skip the same step; the host hears of it when the
+        loss is logged. A whole step has its own flag, fp16 its scaler, and on a CPU the loss was looked at.
+        Lightning's own clipping refuses a fused optimiser in any mixed precision; bf16 scales no gradients, fp16 is not fused.
+        """
+        fused = optimizer.defaults.get("fused")
+        if not (gradient_clip_val or fused):
+            return
+        parameters = [p for group in optimizer.param_groups for p in group["params"] if p.grad is not None]
         if gradient_clip_val:
-            parameters = [p for group in optimizer.param_groups for p in group["params"]]
-            torch.nn.utils.clip_grad_norm_(parameters, gradient_clip_val)
+            norm = torch.nn.utils.clip_grad_norm_(parameters, gradient_clip_val)
+        else:
+            norm = torch.nn.utils.get_total_norm([p.grad for p in parameters if p.grad is not None])
+        if fused:
+            optimizer.found_inf = (~torch.isfinite(norm)).float()  # type: ignore[attr-defined]
 
     def _count_error(self, output: Any, batch: TrainBatch) -> Tensor:
         """Mean |count − n| of the crops, the plainest sign of learning."""
