@@ -152,6 +152,13 @@ class TrainConfig:
         return self.crop + 2 * (self.frame - self.margin)
 
 
+# Settings that a result records under options.training; what it does not record had its default.
+LEARNING = (
+    "optimizer", "lr", "trunk_lr", "weight_decay", "warmup", "schedule", "clip", "ema",
+    "margin", "region", "correct", "correct_kind", "flip", "grey", "colour", "scale_min", "scale_max", "count",
+)  # fmt: skip
+
+
 def _reach(correct: float, kind: str) -> int:
     return -(-math.ceil(correct * (2 if kind == "gaussian" else 1)) // 16) * 16
 

@@ -77,14 +77,10 @@ class EventFiles(TensorBoardLogger):
             log.warning("%s: cannot be written; TensorBoard's events end here", self.log_dir)
 
 
-def _averaged(module: torch.nn.Module) -> list[Tensor]:
-    """Parameters, and buffers that are numbers with a fraction: running statistics."""
-    return [p.detach() for p in module.parameters()] + [b for b in module.buffers() if b.is_floating_point()]
-
-
-def _not_averaged(module: torch.nn.Module) -> list[Tensor]:
-    """Counters."""
-    return [b for b in module.buffers() if not b.is_floating_point()]
+def _state(module: torch.nn.Module) -> tuple[list[Tensor], list[Tensor]]:
+    """What has an average (weights, running statistics), and what has none (counters)."""
+    tensors = [*(p.detach() for p in module.parameters()), *module.buffers()]
+    return [t for t in tensors if t.is_floating_point()], [t for t in tensors if not t.is_floating_point()]
 
 
 class AveragedWeights(WeightAveraging):
@@ -104,11 +100,10 @@ class AveragedWeights(WeightAveraging):
         # A young average follows quickly, else it would remember the random start for 1/(1 − decay) steps.
         decay = min(self.decay, (1 + step) / (10 + step))
         # Running statistics are those of the last ten batches and of other weights: they are averaged like the weights.
-        average, now = (_averaged(m) for m in (self._average_model.module, pl_module))
+        (average, counters), (now, counted) = (_state(m) for m in (self._average_model.module, pl_module))
         torch._foreach_lerp_(average, now, 1 - decay)
-        left, current = (_not_averaged(m) for m in (self._average_model.module, pl_module))
-        if left:
-            torch._foreach_copy_(left, current)
+        if counters:
+            torch._foreach_copy_(counters, counted)
         self._latest_update_step = step
 
     def network_state(self) -> dict[str, Tensor]:

@@ -37,9 +37,7 @@ class Evaluation:
     classes: tuple[str, ...] = ()  # by name, where there are several and the points have labels
     predicted_by_class: list[list[float]] = field(default_factory=list)  # a row an image
     truth_by_class: list[list[float]] = field(default_factory=list)
-    readings: dict[str, list[float]] = field(
-        default_factory=dict
-    )  # of a point network: both ways to count its proposals
+    readings: dict[str, list[float]] = field(default_factory=dict)  # of a point network: both ways to count
 
     @property
     def score(self) -> CountingScore:

@@ -11,7 +11,7 @@ from typing import Any
 import torch
 
 from papm import checkpoint
-from papm.config import TrainConfig
+from papm.config import LEARNING, TrainConfig
 from papm.data.splits import Splits
 from papm.engine.build import precision_of
 from papm.engine.callbacks import Logbook
@@ -63,29 +63,7 @@ def finish(
             "data": dict(config.options),
             "crop": config.crop,
             "batch": config.batch,
-            "training": {
-                k: getattr(config, k)
-                for k in (
-                    "optimizer",
-                    "lr",
-                    "trunk_lr",
-                    "weight_decay",
-                    "warmup",
-                    "schedule",
-                    "clip",
-                    "ema",
-                    "margin",
-                    "region",
-                    "correct",
-                    "correct_kind",
-                    "flip",
-                    "grey",
-                    "colour",
-                    "scale_min",
-                    "scale_max",
-                    "count",
-                )
-            },
+            "training": {k: getattr(config, k) for k in LEARNING},
         },
         "select": config.select,
         "selected_step": spec.step,

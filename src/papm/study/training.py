@@ -12,16 +12,11 @@ from typing import Any
 
 from papm import config as configuration
 from papm import losses, methods, models
-from papm.config import GROUPS, TrainConfig
+from papm.config import GROUPS, LEARNING, TrainConfig
 from papm.data import resize
 from papm.engine.build import resolve
 from papm.models.weights import PUBLISHED
 
-# Settings that a result records under options.training; what it does not record had its default.
-LEARNING = (
-    "optimizer", "lr", "trunk_lr", "weight_decay", "warmup", "schedule", "clip", "ema",
-    "margin", "region", "correct", "correct_kind", "flip", "grey", "colour", "scale_min", "scale_max", "count",
-)  # fmt: skip
 RECORDED = ("steps", "crop", "batch")
 IDENTITY = ("dataset", "backbone", "method", "noise", "noise_kind", "correct")
 NAMED = ("dataset", "method", "backbone")
