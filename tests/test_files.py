@@ -12,7 +12,7 @@ from typing import IO
 import pytest
 
 from papm.errors import PapmError
-from papm.files import write_atomic, write_json, write_text
+from papm.files import cache_root, write_atomic, write_json, write_text
 
 
 def only(folder: Path) -> list[str]:
@@ -77,3 +77,15 @@ def test_json(tmp_path: Path) -> None:
         with pytest.raises(ValueError, match="JSON"):
             write_json(path, {"mae": bad})
     assert json.loads(path.read_text(encoding="utf-8")) == value
+
+
+@pytest.mark.parametrize(
+    ("value", "expected"),
+    [(None, "home/.cache/papm"), ("", "home/.cache/papm"), ("~/kept", "home/kept"), ("/elsewhere", "/elsewhere")],
+)
+def test_the_cache_folder(value: str | None, expected: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path / "home"))
+    monkeypatch.delenv("PAPM_CACHE", raising=False)
+    if value is not None:
+        monkeypatch.setenv("PAPM_CACHE", value)
+    assert cache_root() == tmp_path / expected

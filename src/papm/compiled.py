@@ -20,9 +20,14 @@ from typing import Any
 
 import torch
 
+from papm.files import cache_root
+
 log = logging.getLogger(__name__)
 FLAGS = ("-O3", "-std=c99", "-shared", "-fPIC", "-fno-math-errno", "-fno-trapping-math")
-PLAIN_SHARED = 48 * 1024  # bytes of shared memory a CUDA kernel gets without asking
+OWN_SHARED = (
+    4 * 1024
+)  # bytes of shared memory kept for the arrays that a CUDA kernel declares itself, and for the system
+PLAIN_SHARED = 48 * 1024 - OWN_SHARED  # bytes beside those that it gets without asking
 
 
 def _processor() -> str:
@@ -61,8 +66,7 @@ def c_library(source: Path, *flags: str) -> ctypes.CDLL | None:
     try:
         every = (*FLAGS, *flags)
         text = source.read_bytes() + compiler.encode() + " ".join(every).encode() + _processor().encode()
-        cache = Path(os.environ.get("PAPM_CACHE") or Path.home() / ".cache" / "papm")
-        target = cache / "native" / f"{source.stem}-{hashlib.sha256(text).hexdigest()[:16]}.so"
+        target = cache_root() / "native" / f"{source.stem}-{hashlib.sha256(text).hexdigest()[:16]}.so"
         if not target.exists():
             _compile(source, target, compiler, every)
         return ctypes.CDLL(str(target))
@@ -82,5 +86,5 @@ def shared_limit(device: torch.device) -> int:
     """Bytes of shared memory a block may have here: more than the plain 48 KB has to be asked for."""
     if not hasattr(torch.cuda._utils._CudaKernel, "set_shared_memory_config"):
         return PLAIN_SHARED - 1
-    offered = getattr(torch.cuda.get_device_properties(device), "shared_memory_per_block_optin", PLAIN_SHARED)
-    return int(offered) - 2048  # a little is the system's
+    offered = getattr(torch.cuda.get_device_properties(device), "shared_memory_per_block_optin", 48 * 1024)
+    return int(offered) - OWN_SHARED

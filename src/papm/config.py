@@ -234,6 +234,18 @@ def parse_overrides(pairs: Iterable[str]) -> dict[str, Any]:
     return out
 
 
+def group(values: Mapping[str, Any], key: str) -> dict[str, Any]:
+    """The options that settings give under `loss`, `network` or `options`; none where they say nothing.
+
+    >>> group({"loss": {"sigma": 6}}, "loss"), group({"loss": None}, "loss"), group({}, "loss")
+    ({'sigma': 6}, {}, {})
+    """
+    found = values.get(key)
+    if found is not None and not isinstance(found, Mapping):
+        raise ConfigError(f"{key} is a mapping, not '{found}'")
+    return dict(found or {})
+
+
 _NOTHING = ("", "~", "null", "Null", "NULL")  # how YAML writes None
 
 

@@ -1,4 +1,4 @@
-"""Writing files so that a reader sees the old one or the new one, never half of one; and reading our own JSON."""
+"""Writing files so that a reader sees the old one or the new one, never half of one; reading our own JSON; the cache folder."""
 
 from __future__ import annotations
 
@@ -10,6 +10,11 @@ from pathlib import Path
 from typing import IO, Any
 
 from papm.errors import PapmError
+
+
+def cache_root() -> Path:
+    """Where papm keeps what it can make again: $PAPM_CACHE, or ~/.cache/papm."""
+    return Path(os.environ.get("PAPM_CACHE") or "~/.cache/papm").expanduser()
 
 
 def write_atomic(path: Path, write: Callable[[IO[bytes]], object]) -> None:

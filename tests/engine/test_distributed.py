@@ -12,10 +12,12 @@ import time
 from pathlib import Path
 
 import pytest
+import torch
 
 from papm.engine import train as engine
 from papm.engine.build import resolve
-from papm.errors import ConfigError
+from papm.engine.memory import with_memory
+from papm.errors import ConfigError, PapmError
 
 SPEC = "synthetic:train=7,test=5,size=96,count=5-10"
 
@@ -42,6 +44,30 @@ def test_two_processes_give_the_metrics_of_one(tmp_path: Path) -> None:
     # Five test images on two processes: an average of averages, or an image counted twice, would differ in the first digit.
     assert two == pytest.approx(one, rel=1e-4)
     assert double["mae"] == pytest.approx(single["mae"], rel=1e-4)
+
+
+@pytest.mark.slow
+def test_a_dry_run_of_two_processes_speaks_once() -> None:
+    command = [sys.executable, "-m", "papm", "train", SPEC, "--backbone", "tiny", "--dry-run", "--json"]
+    keys = ["device=cpu", "steps=6", "crop=64", "batch=2", "devices=2", "select=last"]
+    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
+    done = subprocess.run([*command, *keys], capture_output=True, text=True, timeout=240, env=environment, check=True)
+    found = json.loads(done.stdout)
+    assert found["images_per_second"] == pytest.approx(4e3 / found["step_ms"], rel=0.02)  # of both processes
+
+
+def test_memory_that_one_of_several_processes_lacks_ends_the_run() -> None:
+    """The others wait for it in the middle of a step: starting again with a smaller batch would wait for ever."""
+    tried: list[int] = []
+
+    def attempt(config: engine.TrainConfig, started: object) -> None:
+        tried.append(config.batch)
+        raise torch.OutOfMemoryError("CUDA out of memory")
+
+    config = resolve("hd-papm", "tiny", {"data": SPEC, "batch": 8, "devices": 2})
+    with pytest.raises(PapmError, match="batch=4"):
+        with_memory(config, attempt)
+    assert tried == [8]
 
 
 @pytest.mark.slow

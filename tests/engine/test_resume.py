@@ -168,6 +168,52 @@ def test_a_used_folder_is_refused_without_resume_and_with_other_settings(tmp_pat
         engine.train(config(steps=2), tmp_path / "elsewhere", resume=True)
 
 
+HOLD = """
+import fcntl, sys
+stream = open(sys.argv[1], "w")
+fcntl.lockf(stream, fcntl.LOCK_EX)
+print("held", flush=True)
+sys.stdin.read()
+"""
+
+
+def test_a_folder_has_one_training_at_a_time(tmp_path: Path) -> None:
+    folder = tmp_path / "runs" / "one"
+    with pytest.raises(MemoryError):
+        engine.train(config(), folder, watcher=StopAt(6))
+    other = subprocess.Popen(
+        [sys.executable, "-c", HOLD, str(folder / ".lock")], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+    )
+    try:
+        assert other.stdout is not None and other.stdout.readline() == b"held\n"
+        before = (folder / "metrics.csv").read_bytes()
+        for resume in (False, True):
+            with pytest.raises(ConfigError, match="another training"):
+                engine.train(config(), folder, resume=resume)
+        assert (folder / ".lock").exists() and (folder / "metrics.csv").read_bytes() == before
+    finally:
+        other.kill()
+        other.communicate()
+    # A killed process holds nothing, though its file is there.
+    assert (folder / ".lock").exists()
+    assert engine.train(config(), folder, resume=True).step == 12
+    assert not (folder / ".lock").exists()
+
+
+def test_a_refused_run_leaves_no_folder(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="no run to resume"):
+        engine.train(config(), tmp_path / "runs" / "one", resume=True)
+    assert not (tmp_path / "runs").exists()
+
+
+def test_a_crash_ends_the_other_processes_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    ended: list[int] = []
+    monkeypatch.setattr(engine, "end_others", lambda trainer: ended.append(trainer.global_step))
+    with pytest.raises(MemoryError):
+        engine.train(config(), tmp_path / "run", watcher=StopAt(3))
+    assert ended == [3]
+
+
 def command(folder: Path, *more: str) -> list[str]:
     keys = [f"{k}={v}" for k, v in {**KEYS, "steps": 2000, "device": "cpu", "eval_every": 2000}.items()]
     return [sys.executable, "-m", "papm", "train", SPEC, "--backbone", "tiny", "--out", str(folder), *keys, *more]
@@ -196,6 +242,26 @@ def test_ctrl_c_saves_and_says_how_to_go_on(tmp_path: Path, number: signal.Signa
     assert "--resume" in stderr and "Traceback" not in stderr
     step = checkpoint.load(folder / "last.ckpt")[0].step
     assert step == max(losses(folder))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_to_all_processes_of_a_run_saves_too(tmp_path: Path, number: signal.Signals) -> None:
+    """A terminal and a scheduler signal loader processes as well, which must not end before the training has."""
+    folder = tmp_path / "run"
+    more = ("cache=disk", "workers=1", "save_every=100000", "steps=100000", "eval_every=100000")
+    process = subprocess.Popen(
+        command(folder, *more),
+        stderr=subprocess.PIPE,
+        text=True,
+        env={**os.environ, "OMP_NUM_THREADS": "1", "PAPM_CACHE": str(tmp_path / "cache")},
+        start_new_session=True,
+    )
+    wait_for(lambda: len(losses(folder)) > 3 if (folder / "metrics.csv").exists() else False)
+    os.killpg(process.pid, number)
+    _, stderr = process.communicate(timeout=60)
+    assert process.returncode == 1 and "--resume" in stderr, stderr
+    assert checkpoint.load(folder / "last.ckpt")[0].step == max(losses(folder))
 
 
 @pytest.mark.slow

@@ -11,16 +11,20 @@ from typing import Any
 
 import pytest
 import torch
+from PIL import Image
 from torch import Tensor
 
 from papm import checkpoint, data
+from papm.cli.main import main
 from papm.config import TrainConfig
+from papm.data.splits import choose
 from papm.engine import result
 from papm.engine import train as engine
 from papm.engine.build import build_network, resolve
 from papm.engine.callbacks import AtomicCheckpointIO, Logbook
 from papm.engine.data import CountingData, training_points
 from papm.engine.dry_run import dry_run
+from papm.engine.memory import with_memory
 from papm.engine.module import CountingModule, rate_factor
 from papm.engine.run_folder import read_metrics
 from papm.errors import CheckpointError, ConfigError, DataError, PapmError
@@ -163,6 +167,9 @@ def test_a_smaller_batch_when_memory_is_short(
     assert "batch: 1" in (tmp_path / "config.yaml").read_text()
     assert "batch=2" in caplog.text and "batch=1" in caplog.text
     assert dry_run(config(), steps=1, warmup=1)["batch"] == 1
+    assert engine.train(config(), tmp_path, resume=True).step == 4  # the same command goes on with what memory held
+    with pytest.raises(ConfigError, match="was started with batch=1, not 2"):
+        engine.train(config(batch=2), tmp_path, resume=True)
     monkeypatch.setattr(CountingModule, "training_step", lambda *_: (_ for _ in ()).throw(torch.OutOfMemoryError()))
     with pytest.raises(PapmError, match="smaller crop"):
         engine.train(config(), tmp_path / "none")
@@ -396,9 +403,67 @@ def test_unknown_names_are_named(tmp_path: Path) -> None:
         ({"stepz": 3}, "unknown key 'stepz'; did you mean 'steps'"),
         ({"loss": {"sigm": 3}}, "unknown option of loss 'hd-papm' 'sigm'; did you mean 'sigma'"),
         ({"network": {"strid": 3}}, "unknown option of network 'tiny' 'strid'; did you mean 'stride'"),
+        ({"network": "vgg19"}, "network is a mapping, not 'vgg19'"),
+        ({"loss": 5}, "loss is a mapping, not '5'"),
     ):
         with pytest.raises(ConfigError, match=message):
             config(**more)
+
+
+def test_an_empty_group_of_a_file_holds_nothing(tmp_path: Path) -> None:
+    """`loss:` with nothing after it is how YAML writes an empty group."""
+    (tmp_path / "settings.yaml").write_text("loss:\nnetwork: ~\n")
+    words = ["train", SPEC, "--backbone", "tiny", "--dry-run", "--config", str(tmp_path / "settings.yaml")]
+    keys = ["loss.sigma=5", "network.stride=8", "steps=2", "crop=64", "batch=2", "device=cpu"]
+    with pytest.raises(SystemExit) as ended:
+        main([*words, *keys])
+    assert ended.value.code == 0
+
+
+def photographs(folder: Path, count: int) -> None:
+    for k, sample in enumerate(data.open_spec(SPEC)["train"][:count]):
+        Image.fromarray(sample.image.permute(1, 2, 0).numpy()).save(folder / f"{k}.png")
+        (folder / f"{k}.txt").write_text("\n".join(f"{x} {y}" for x, y in sample.points.tolist()))
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+def test_an_image_that_vanishes_during_training_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, workers: int
+) -> None:
+    """Also where another process reads it: its traceback is none of the user's business."""
+    (tmp_path / "photos").mkdir()
+    photographs(tmp_path / "photos", 4)
+    monkeypatch.setenv("PAPM_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setenv("PAPM_CACHE_GB", "0")  # every image is decoded when it is needed
+    load = CountingData.load
+
+    def vanish(self: CountingData, device: torch.device) -> None:
+        load(self, device)
+        for file in (tmp_path / "photos").glob("*.png"):
+            file.unlink()
+
+    monkeypatch.setattr(CountingData, "load", vanish)
+    with pytest.raises(DataError, match=r"^\S+\.png: no such image file$"):
+        engine.train(config(data=str(tmp_path / "photos"), cache="disk", workers=workers), tmp_path / "run")
+
+
+@pytest.mark.parametrize(
+    "error",
+    [RuntimeError("DataLoader worker (pid 7) is killed by signal: Bus error."), ConnectionResetError(), EOFError()],
+)
+def test_a_loader_that_was_killed_is_told_in_a_sentence(error: Exception) -> None:
+    def attempt(config: TrainConfig, started: object) -> None:
+        raise error
+
+    with pytest.raises(PapmError, match="fewer workers"):
+        with_memory(config(), attempt)
+
+
+def test_an_empty_cache_variable_is_none(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.setenv("PAPM_CACHE", "")
+    made = CountingData(choose(data.open_spec(SPEC), "last", 0.1, 0), config())
+    assert made.cache_folder == tmp_path / ".cache" / "papm" / "images"
 
 
 def test_noise_moves_training_points_and_is_repeatable() -> None:

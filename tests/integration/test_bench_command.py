@@ -7,7 +7,7 @@ import json
 
 import pytest
 
-from papm.bench import targets
+from papm.bench import targets, transport
 from papm.cli import bench as command
 from papm.cli import main as entry
 
@@ -75,3 +75,26 @@ def test_bad_size(capsys: pytest.CaptureFixture[str], size: str) -> None:
 
 def test_wrong_usage(capsys: pytest.CaptureFixture[str]) -> None:
     assert papm("targest") == 2 and papm("targets", "--points", "0") == 2 and papm("targets", "--sigma", "0") == 2
+
+
+def test_transport(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    small = ["transport", "--points", "12", "--images", "2", "--crop", "64", "--repeat", "1"]
+    assert papm(*small, "--json") == 0
+    made = json.loads(capsys.readouterr().out)
+    assert made["agree"] and made["points"] == 12 and made["rows"][0]["name"] == "papm"
+    keys = {"name", "median_ms", "min_ms", "ratio", "difference_of_potentials"}
+    assert all(row.keys() == keys and row["difference_of_potentials"] < 1e-3 for row in made["rows"])
+    monkeypatch.setattr(command, "find_spec", lambda name: None)
+    assert papm(*small) == 0
+    shown = capsys.readouterr()
+    assert "times ours" in shown.out and "not compared: POT and geomloss" in shown.err
+    assert papm(*small, "--cost", "l3") == 2 and "did you mean" in capsys.readouterr().err
+
+
+def test_transport_over_sizes(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    few = functools.partial(transport.sweep, iterations=2, repeat=1)
+    monkeypatch.setattr(transport, "sweep", few)
+    assert papm("transport", "--sweep", "--images", "1", "--json") == 0
+    rows = json.loads(capsys.readouterr().out)["rows"]
+    assert {(row["points"], row["crop"]) for row in rows} >= {(20, 256), (5000, 256), (20, 512), (5000, 512)}
+    assert all(row["milliseconds"] > 0 for row in rows)

@@ -145,8 +145,8 @@ def test_corrected_losses_wait_for_nothing(name: str, kind: Any, known: bool) ->
 @pytest.mark.parametrize("name", POINTS)
 @pytest.mark.parametrize(
     "options",
-    [{}, {"ignore_border": 8.0}, {"normalizer": "n1", "point_weight": 0.0}],
-    ids=["plain", "border", "normalizer"],
+    [{}, {"ignore_border": 8.0}, {"normalizer": "n1", "point_weight": 0.0}, {"count_weight": 0.1}],
+    ids=["plain", "border", "normalizer", "count"],
 )
 @pytest.mark.parametrize("known", [True, False], ids=["context", "crop alone"])
 def test_point_losses_wait_for_nothing(name: str, options: dict[str, Any], known: bool) -> None:

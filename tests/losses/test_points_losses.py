@@ -337,6 +337,47 @@ def test_l2_decides_until_the_warm_up_is_over() -> None:
     assert losses.options("p2p-papm")["l2_warmup"] == 0.3
 
 
+# --- the number to be expected ------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_count_term_is_the_error_of_the_chances(name: str) -> None:
+    made, points = scene()
+    plain, out = create(name)(made, points), create(name, count_weight=0.3)(made, points)
+    number = torch.tensor([float(len(p)) for p in points], dtype=torch.float64)
+    expected = (made.chances.sum((1, 2)) - number).abs().mean()
+    assert "count" not in plain.terms and out.weights["count"] == 0.3
+    assert out.terms["count"].item() == pytest.approx(expected.item())
+    assert out.total.item() == pytest.approx(plain.total.item() + 0.3 * expected.item())
+
+
+def test_count_term_knows_what_background_weighs_and_what_counts() -> None:
+    """A score q learned with background weighing w is a chance of w·q/(1 − q + w·q); masked proposals are not counted."""
+    made = proposals([[4.0, 4.0], [12.0, 4.0], [20.0, 4.0]], [0.5, 0.8, 0.5])
+    mask = torch.ones(1, 8, 32, dtype=torch.bool)
+    mask[..., 16:] = False
+    for weight in (0.5, 0.25):
+        loss = create("p2pnet", count_weight=1.0, background_weight=weight)
+        out = loss(made, [torch.zeros(0, 2)], context=LossContext(mask=mask))
+        chances = [weight * q / (1 - q + weight * q) for q in (0.5, 0.8)]
+        assert out.terms["count"].item() == pytest.approx(sum(chances))
+
+
+def test_count_term_pulls_the_chances_to_the_number() -> None:
+    made, points = scene(b=1, counts=(5,))
+    logits = made.logits.clone().requires_grad_()
+    loss = create("p2pnet", count_weight=1.0, point_weight=0.0)
+    out = loss(PointProposals(made.points, logits, made.reference), points)
+    plain = create("p2pnet", point_weight=0.0)(PointProposals(made.points, logits, made.reference), points)
+    (gradient,) = torch.autograd.grad(out.total - plain.total, logits)
+    assert made.chances.sum() > 5 and (gradient[..., 1] > 0).all()  # too many: every score goes down
+
+
+def test_count_term_needs_background() -> None:
+    with pytest.raises(ConfigError, match="count_weight needs a background_weight above 0"):
+        create("p2pnet", count_weight=1.0, background_weight=0.0)
+
+
 # --- borders, masks, classes ----------------------------------------------------------------------------------------------
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import pytest
 import torch
@@ -270,6 +271,51 @@ def test_sc_knows_only_count_and_variation() -> None:
     out = create("sc")(*scene([4]))
     assert set(out.terms) == {"count", "tv"}
     assert set(create("sc", w_tv=0.0)(*scene([4])).terms) == {"count"}
+
+
+@pytest.mark.parametrize("name", ALL)
+def test_padding_may_hold_anything(name: str) -> None:
+    density, points = scene([7, 2, 0])
+    batch = PointBatch.from_list(points)
+    odd = PointBatch(torch.where(batch.valid[..., None], batch.xy, math.nan), batch.valid)
+    assert float(create(name)(density, odd).total) == float(create(name)(density, batch).total)
+
+
+@pytest.mark.parametrize("reach", [12.0, 22.0])
+def test_gradient_at_another_reach(reach: float) -> None:
+    """Beyond 20 px the dustbin is too dear for float32; the loss stays in the precision of the map."""
+    density, points = scene([30])
+    points[0][:, 1] *= 0.3
+    out = create("dm-count", reach=reach)(density, points)
+    assert out.total.dtype == torch.float32
+    want = gradient(create("dm-count", reach=reach, solver="log"), density.double(), [p.double() for p in points])
+    got = gradient(create("dm-count", reach=reach), density, points)
+    assert float((got - want).abs().max()) < 1e-3 * float(want.abs().max())
+
+
+@pytest.mark.parametrize(
+    ("name", "option", "value", "message"),
+    [
+        ("al-papm", "reach", "far", "reach .* is a number, or null"),
+        ("al-papm", "reach", -3.0, "positive number of pixels"),
+        ("al-papm", "dustbin", math.inf, "dustbin .* is a number"),
+        ("al-papm", "reg", 0.0, "regularisation"),
+        ("al-papm", "iterations", 0, "at least 1"),
+        ("al-papm", "iterations", 2.5, "iterations .* is a whole number"),
+        ("al-papm", "solver", "sparce", "did you mean 'sparse'"),
+        ("al-papm", "stretched", "yes", "stretched .* is true or false"),
+        ("al-papm", "anchor", "frame", "anchor"),
+        ("al-papm", "ot_stride", 0, "ot_stride"),
+        ("gl", "ot_stride", -8, "ot_stride"),
+        ("gl", "anchor", "frame", "anchor"),
+        ("gl-papm", "kappa", "small", "kappa .* is a number, or null"),
+    ],
+)
+def test_wrong_options_are_refused_when_the_loss_is_made(name: str, option: str, value: Any, message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        create(name, **{option: value})
+    with pytest.raises(ConfigError, match="finite cost"):
+        TransportLoss(8, cost=create_cost("l2"), dustbin=math.inf)
 
 
 def test_unknown_options_name_the_nearest() -> None:

@@ -14,6 +14,7 @@ import pytest
 import torch
 from torch import Tensor
 
+from papm.compiled import OWN_SHARED, PLAIN_SHARED
 from papm.errors import ConfigError
 from papm.matching import assign, assign_batch, cuda, native, solve
 
@@ -125,8 +126,23 @@ def test_cuda_kernel_ends_whatever_the_costs(library: ctypes.CDLL, run: Host) ->
 
 def test_size_limits() -> None:
     """8192 proposals and 1000 points fit the 227 KB of a Hopper block."""
-    assert cuda.shared_bytes(1000, 8192) <= 227 * 1024 - 2048
+    assert cuda.shared_bytes(1000, 8192) <= 227 * 1024 - OWN_SHARED
     assert cuda.shared_bytes(10, 30) == cuda.shared_bytes(30, 10) == 30 * 24 + 10 * 20
+
+
+def test_what_a_kernel_declares_itself_is_kept_for_it() -> None:
+    """Two lists of 32 warps: 16 bytes of `Found` and 12 of `Reached` each. 512 × 1600 fits 48 KB only without them."""
+    declared = 2 * 32 * (16 + 12) + 3 * 4
+    assert declared <= OWN_SHARED
+    assert cuda.shared_bytes(512, 1600) < 48 * 1024 < cuda.shared_bytes(512, 1600) + declared
+    assert cuda.shared_bytes(512, 1600) >= PLAIN_SHARED  # so that more is asked for
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
+@pytest.mark.parametrize("n", [256, 400, 460, 512, 540, 800])
+def test_sizes_around_the_plain_limit_on_a_gpu(n: int) -> None:
+    costs = torch.rand(2, n, 1600, generator=torch.Generator().manual_seed(n))
+    assert torch.equal(assign_batch(costs.cuda()).columns.cpu(), assign_batch(costs).columns)
 
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")

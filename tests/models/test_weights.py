@@ -198,6 +198,8 @@ def test_a_cache_that_cannot_be_written(published: Path, tmp_path: Path, monkeyp
 def test_cache_folder(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("PAPM_CACHE", raising=False)
     assert weights.cache_folder() == Path.home() / ".cache" / "papm" / "weights"
+    monkeypatch.setenv("PAPM_CACHE", "~/somewhere")
+    assert weights.cache_folder() == Path.home() / "somewhere" / "weights"
     monkeypatch.setenv("PAPM_CACHE", "somewhere")
     assert weights.cache_folder() == Path("somewhere") / "weights"
 

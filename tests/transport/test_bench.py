@@ -21,6 +21,12 @@ def test_rows_start_with_ours_and_agree() -> None:
     assert not bench.agree([*rows, bench.Row(rows[0].timing, 0.1)])
 
 
+@pytest.mark.parametrize("seed", range(4))
+def test_the_smallest_map_has_mass(seed: int) -> None:
+    scene = bench.Scene.make(8, 1, 8, 8, create_cost("l2"), 10, seed=seed)
+    assert (scene.density.sum((1, 2)) > 0).all()
+
+
 def test_scenes_repeat() -> None:
     assert torch.equal(small().density, small().density) and torch.equal(small().points.xy, small().points.xy)
     with pytest.raises(ConfigError, match="at least one"):

@@ -107,3 +107,5 @@ def test_bad_options_are_one_sentence() -> None:
         create_cost("ggd-l3")
     with pytest.raises(ConfigError, match="sigma"):
         Cost("ggd-l2", sigma=-1.0)
+    with pytest.raises(ConfigError, match="anchor"):
+        create_cost("perspective", anchor="frame")  # type: ignore[arg-type]

@@ -15,7 +15,7 @@ from papm.errors import ConfigError, DataError
 from papm.structures import PointBatch
 from papm.transport import TransportResult, TransportWarning, create_cost, grid_sinkhorn, native, sinkhorn
 from papm.transport.solve import Solver
-from papm.transport.windows import cell_centres
+from papm.transport.windows import WindowProblem, cell_centres
 
 torch.set_num_threads(1)
 
@@ -119,6 +119,9 @@ def test_a_longer_reach_moves_mass_from_farther() -> None:
     assert moved[0] < 0.01 and moved[1] > 0.99
     with pytest.raises(ConfigError, match="not both"):
         grid_sinkhorn(points, density, 8, "l2", reach=12.0, dustbin=100.0)
+    for wrong in (-12.0, 0.0, math.inf, math.nan):
+        with pytest.raises(ConfigError, match="reach must be a positive number"):
+            grid_sinkhorn(points, density, 8, "l2", reach=wrong)
 
 
 def test_scaled_coordinates_give_the_same_plan() -> None:
@@ -171,6 +174,43 @@ def test_a_visible_cap_is_windows_plus_a_constant(cap: float) -> None:
         for a, b in zip(got.potentials, want.potentials):
             assert relative(a, b) < tolerance
         assert relative(got.value, want.value) < max(tolerance, 1e-8)
+
+
+@pytest.mark.parametrize("reach", [15.5, 17.0, 20.0, 22.0, 24.0, 40.0])
+@pytest.mark.parametrize("name", ["l2", "ggd-l2"])
+def test_float32_input_agrees_at_any_reach(name: str, reach: float) -> None:
+    """Points in the upper third only: cells far from them are where scalings are largest."""
+    points, density = scene([40], (16, 16), seed=2)
+    points.xy[..., 1] *= 0.3
+    want = grid_sinkhorn(points, density, 8, name, reach=reach, solver="log")
+    got = grid_sinkhorn(single(points), density.float(), 8, name, reach=reach)
+    assert all(relative(a, b) < 1e-4 for a, b in zip(got.potentials, want.potentials))
+    torch.testing.assert_close(got.value.double(), want.value, rtol=1e-3, atol=0)
+    if got.log_v.dtype == torch.float64:
+        with pytest.raises(ConfigError, match="too dear for the 'sparse' solver"):
+            grid_sinkhorn(single(points), density.float(), 8, name, reach=reach, solver="sparse")
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_without_a_dustbin_nothing_overflows(dtype: torch.dtype) -> None:
+    """A map 480 px wide with its points at one end: the kernel of the other end is zero even in float64."""
+    points, density = scene([20], (4, 60))
+    points.xy[..., 0] *= 0.1
+    points, density = PointBatch(points.xy.to(dtype), points.valid), (density + 0.01).to(dtype)
+    result = grid_sinkhorn(points, density, 8, "l2", dustbin=math.inf)
+    assert all(torch.isfinite(t).all() for t in result.potentials)
+    assert float(result.plan().sum()) == pytest.approx(1, abs=1e-3)
+
+
+def test_a_wide_kernel_asks_for_no_more_than_the_map() -> None:
+    """The kernel of log-ggd(16, 1) ends 14,000 px away: 10⁷ cells to a point, of which the map has 192."""
+    points, density = scene([9, 2])
+    cost = create_cost("log-ggd", 16.0, 1.0)
+    want = grid_sinkhorn(points, density, 8, cost, solver="reference")
+    got = grid_sinkhorn(single(points), density.float(), 8, cost, solver="sparse")
+    assert isinstance(got.problem, WindowProblem) and got.problem.radius == 15
+    assert all(relative(a, b) < 1e-5 for a, b in zip(got.potentials, want.potentials))
+    torch.testing.assert_close(got.value.double(), want.value, rtol=1e-4, atol=0)
 
 
 def test_separable_solver_for_quadratic_costs() -> None:
@@ -349,4 +389,29 @@ def test_what_is_no_number_is_refused_by_image() -> None:
         sinkhorn(half, half, torch.tensor([[0.0, math.nan], [1.0, 0.0]]))
     with pytest.raises(DataError, match="b of image 0"):
         sinkhorn(half, half * math.inf, torch.zeros(2, 2))
-    assert sinkhorn(half, half, torch.tensor([[0.0, math.inf], [math.inf, 0.0]])).log_u.isfinite().all()
+    with pytest.raises(DataError, match="the cost of image 0"):
+        sinkhorn(half, half, torch.tensor([[0.0, -math.inf], [1.0, 0.0]]))
+
+
+def test_negative_mass_is_refused_by_image() -> None:
+    points, density = scene([3, 3])
+    density[1, 2, 2] = -0.1
+    with pytest.raises(DataError, match=r"the density of image 1 .* negative"):
+        grid_sinkhorn(points, density, 8)
+    with pytest.raises(DataError, match=r"b of image 0 .* negative"):
+        sinkhorn(torch.ones(2) / 2, torch.tensor([-1.0, 2.0]), torch.zeros(2, 2))
+
+
+@pytest.mark.parametrize("solver", ["reference", "log"])
+def test_forbidden_pairs_cost_nothing(solver: Solver) -> None:
+    half = torch.ones(2) / 2
+    result = sinkhorn(half, half, torch.tensor([[3.0, math.inf], [math.inf, 5.0]]), solver=solver)
+    assert result.log_u.isfinite().all() and float(result.value) == pytest.approx(4, rel=1e-4)
+
+
+def test_padding_may_hold_anything() -> None:
+    points, density = scene([5, 2])
+    odd = PointBatch(torch.where(points.valid[..., None], points.xy, math.nan), points.valid)
+    for solver in ("auto", "reference", "log"):
+        want = grid_sinkhorn(points, density, 8, "ggd-l2", solver=solver)
+        assert torch.equal(grid_sinkhorn(odd, density, 8, "ggd-l2", solver=solver).potentials[1], want.potentials[1])

@@ -69,6 +69,7 @@ class Scene:
         xy = [torch.rand(n, 2, generator=rng) * crop for _ in range(images)]
         density = torch.rand(images, side, side, generator=rng) ** 4 + 0.002
         density = density * (torch.rand(images, side, side, generator=rng) > 0.3)
+        density[:, 0, 0] += 0.002  # no map is empty, however small
         return Scene(PointBatch.from_list(xy, device), density.to(device), stride, cost, iterations)
 
     def problem(self, image: int) -> tuple[Tensor, Tensor, Tensor]:

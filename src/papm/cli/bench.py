@@ -83,7 +83,7 @@ def transport(
     points: Annotated[int, typer.Option(help="Points in a crop.", min=1)] = 200,
     images: Annotated[int, typer.Option(help="Crops in a batch.", min=1)] = 4,
     crop: Annotated[int, typer.Option(help="Side of a crop in pixels.", min=8)] = 256,
-    cost: Annotated[str, typer.Option(help="l2 or ggd-l2.")] = "ggd-l2",
+    cost: Annotated[str, typer.Option(help="l2, ggd-l2, ggd-l1 or log-ggd.")] = "ggd-l2",
     sweep: Annotated[
         bool, typer.Option("--sweep", help="Show instead how our time grows with points and crop.")
     ] = False,
@@ -111,6 +111,8 @@ def transport(
         return
     with _busy("solving"):
         rows = bench.run(images=images, points=points, crop=crop, cost=cost, repeat=repeat)
+    if absent := [name for name, module in (("POT", "ot"), ("geomloss", "geomloss")) if find_spec(module) is None]:
+        ui.note(f"Not installed, so not compared: {' and '.join(absent)} (pip install 'papm[bench]')")
     what = {"images": images, "points": points, "crop": crop, "cost": cost, "repeat": repeat}
     shown = [{**_timing(r.timing), "difference_of_potentials": r.difference} for r in rows]
     _show("transport", what, shown, bench.agree(rows), machine("cpu"), json)

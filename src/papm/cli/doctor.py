@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -32,9 +31,10 @@ def doctor(json: Annotated[bool, typer.Option("--json", help="Print as JSON.")] 
 
     from papm.cli import ui
     from papm.engine.run_folder import environment
+    from papm.files import cache_root
 
     facts = environment()
-    cache = Path(os.environ.get("PAPM_CACHE", "~/.cache/papm")).expanduser()
+    cache = cache_root()
     base = next(p for p in (cache, *cache.parents) if p.exists())
     facts["threads"] = torch.get_num_threads()
     facts["cache"] = str(cache)

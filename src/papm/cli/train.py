@@ -111,7 +111,7 @@ def train(
     for key, value in configuration.parse_overrides(settings or []).items():
         if key in ("method", "backbone", "data"):
             raise ConfigError(f"give {key} as {'the first argument' if key == 'data' else f'--{key}'}, not as {key}=…")
-        given[key] = {**given.get(key, {}), **value} if isinstance(value, dict) else value
+        given[key] = {**configuration.group(given, key), **value} if isinstance(value, dict) else value
     given["data"] = data
     resolved = resolve(str(given.get("method", "hd-papm")), str(given.get("backbone", "vgg19")), given)
     if dry_run:
@@ -120,6 +120,8 @@ def train(
 
         with ui.err.status("timing a few steps"):
             found = estimate(resolved)
+        if not engine.is_first_process():
+            return
         ui.print_json(found) if json else ui.say(in_words(found, resolved))
         return
     advice = [] if resume else before_training(resolved)

@@ -32,11 +32,10 @@ SETTLE_IMAGES, SETTLE_SIDE = 32, 256
 def resolve(method: str, backbone: str, given: dict[str, Any]) -> TrainConfig:
     """Defaults, then the recipe of the method and backbone, then what the user set."""
     models.info(backbone)
-    recipe = methods.recipe(method, backbone, given.get("network"))
+    own = {k: configuration.group(given, k) for k in ("loss", "network")}
+    recipe = methods.recipe(method, backbone, own["network"])
     # Options are merged one by one: choosing a stride does not undo the recipe's activation.
-    merged: dict[str, Any] = {
-        k: {**recipe.get(k, {}), **(given.get(k) or {})} for k in ("loss", "network") if k in recipe or k in given
-    }
+    merged: dict[str, Any] = {k: {**recipe.get(k, {}), **own[k]} for k in own if k in recipe or k in given}
     if given.get("correct") and methods.method(method).network == "points":
         raise ConfigError(f"correct is for losses on density maps; method '{method}' matches points")
     config = configuration.from_mapping({**recipe, **given, **merged, "method": method, "backbone": backbone})

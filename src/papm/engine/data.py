@@ -20,6 +20,8 @@ from papm.data.base import Dataset
 from papm.data.cache import ImageStore, build_store, decoded_bytes
 from papm.data.disk_cache import DiskStore, open_store
 from papm.data.splits import Splits
+from papm.errors import PapmError
+from papm.files import cache_root
 from papm.points import displace, spacing
 from papm.structures import Batch, PointBatch, Sample
 
@@ -102,7 +104,7 @@ class CountingData(pl.LightningDataModule):
         )
         self.points = [training_points(s, config) for s in splits.train.samples]
         self.sizes = [s.size for s in splits.train.samples]
-        self.cache_folder = cache_folder or Path(os.environ.get("PAPM_CACHE", "~/.cache/papm")).expanduser() / "images"
+        self.cache_folder = cache_folder or cache_root() / "images"
         self.on_item = on_item
         self.store: ImageStore | DiskStore | None = None
         self.eval_images: list[torch.Tensor] | None = None
@@ -226,14 +228,32 @@ class _Steps(IterableDataset[Any]):
     def __init__(self, data: CountingData, first: int, rank: int, world: int) -> None:
         self.data, self.first, self.rank, self.world = data, first, rank, world
 
-    def __iter__(self) -> Iterator[Work]:
+    def __iter__(self) -> Iterator[Work | PapmError]:
         info = get_worker_info()
         offset, skip = (info.id, info.num_workers) if info is not None else (0, 1)
         assert self.data.store is not None
         for step in range(self.first + offset, self.data.config.steps, skip):
             torch.set_num_threads(1)
             made = self.data.plan(step, self.rank, self.world)
-            yield Work(rendered=render(self.data.store, made, self.data.augment))
+            try:
+                yield Work(rendered=render(self.data.store, made, self.data.augment))
+            except PapmError as error:  # as it is: a loader would wrap it in the traceback of its process
+                yield error
+                return
+
+
+def _stay_behind(worker: int) -> None:
+    """Ctrl-C, and the SIGTERM of a scheduler, reach a whole group of processes: loaders must outlive the last step."""
+    if hasattr(os, "setpgrp"):  # not on Windows
+        os.setpgrp()
+
+
+def _received(loader: DataLoader[Work | PapmError]) -> Iterator[Work]:
+    """What loader processes made; what they could not make is an error of this one."""
+    for item in loader:
+        if isinstance(item, PapmError):
+            raise item
+        yield item
 
 
 class StepLoader:
@@ -259,8 +279,15 @@ class StepLoader:
         if not on_device and workers:
             steps = _Steps(data, first, trainer.global_rank, trainer.world_size)
             pinned = trainer.strategy.root_device.type == "cuda"
-            loader = DataLoader(steps, batch_size=None, num_workers=workers, prefetch_factor=4, pin_memory=pinned)
-            yield from loader
+            loader = DataLoader(
+                steps,
+                batch_size=None,
+                num_workers=workers,
+                prefetch_factor=4,
+                pin_memory=pinned,
+                worker_init_fn=_stay_behind,
+            )
+            yield from _received(loader)
             return
         pin = trainer.strategy.root_device.type == "cuda"
         for step in range(first, data.config.steps):

@@ -19,13 +19,13 @@ from papm.data.splits import Splits, choose
 from papm.engine.build import build_loss, build_network, precision_of, with_classes
 from papm.engine.data import CountingData
 from papm.engine.evaluate import evaluate
+from papm.engine.memory import with_memory
 from papm.engine.module import CountingModule
 from papm.engine.train import (
     average_weights,
     evaluate_every,
     make_trainer,
     place_on,
-    with_memory,
     without_known_warnings,
 )
 from papm.predict.predictor import pick_device
@@ -92,7 +92,7 @@ def _measure(config: TrainConfig, splits: Splits, device: torch.device, steps: i
     found: dict[str, Any] = {
         "batch": config.batch,
         "step_ms": round(1e3 * step, 3),
-        "images_per_second": round(config.batch / step, 1),
+        "images_per_second": round(config.batch * config.devices / step, 1),
         "loading_s": round(loading, 1),
         "evaluation_s": round(evaluation, 1),
         "evaluations": evaluations,
@@ -131,7 +131,8 @@ def in_words(found: dict[str, Any], config: TrainConfig) -> str:
     times = f" and {found['evaluations']} evaluations of {found['evaluation_s']:.1f} s" if found["evaluations"] else ""
     whole = f"{minutes / 60:.1f} hours" if minutes >= 90 else f"{minutes:.0f} minutes" if minutes >= 1.5 else "a minute"
     whole = f"about {whole}" if minutes >= 0.5 else "less than a minute"
+    crops = config.devices * int(found.get("batch", config.batch))
     return (
-        f"A step of {found.get('batch', config.batch)} crops of {config.view} px takes {took} ({rate} crops a second)"
+        f"A step of {crops} crops of {config.view} px takes {took} ({rate} crops a second)"
         f"{memory}.\n{config.steps:,} steps{times}: {whole} in all."
     )

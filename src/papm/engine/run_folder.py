@@ -7,17 +7,19 @@ from __future__ import annotations
 
 import contextlib
 import csv
+import dataclasses
 import io
+import json
 import logging
 import os
 import platform
 import shutil
 import subprocess
 import sys
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 import torch
 
@@ -47,6 +49,47 @@ def check(folder: Path, config: TrainConfig, resume: bool) -> None:
             draft.unlink(missing_ok=True)
 
 
+@contextlib.contextmanager
+def alone(folder: Path) -> Iterator[None]:
+    """Keep other trainings out of a folder until this one ends, also where it is killed: a lock goes with its process.
+
+    Where there are no locks (a disk that is full or read-only, Windows, some network drives) it goes without.
+    """
+    made = [p for p in (folder, *folder.parents) if not p.exists()]
+    file = folder / ".lock"
+    stream: IO[str] | None = None
+    with contextlib.suppress(OSError):
+        folder.mkdir(parents=True, exist_ok=True)
+        stream = file.open("w", encoding="utf-8")
+    if stream is not None and not _locked(stream):
+        stream.close()
+        raise ConfigError(f"{folder}: another training writes here; wait until it ends, or choose another --out")
+    try:
+        yield
+    finally:
+        if stream is not None:
+            file.unlink(missing_ok=True)
+            stream.close()
+        for place in made:
+            with contextlib.suppress(OSError):  # not empty, or not there
+                place.rmdir()
+
+
+def _locked(stream: IO[str]) -> bool:
+    """Lock a file, which the system undoes when the process ends; False where another process has done so."""
+    try:
+        import fcntl
+    except ImportError:  # Windows
+        return True
+    try:  # not flock: loader processes would inherit it, and outlive a killed training for some seconds
+        fcntl.lockf(stream, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except (BlockingIOError, PermissionError):
+        return False
+    except OSError:  # a file system without locks
+        return True
+    return True
+
+
 def discard(folder: Path, before: Collection[str]) -> None:
     """Take back what a run that never saved itself has written: the folder is free for another try.
 
@@ -60,12 +103,16 @@ def discard(folder: Path, before: Collection[str]) -> None:
         folder.rmdir()
 
 
-def create(folder: Path, config: TrainConfig) -> None:
-    """A new run: its configuration and environment; nothing of an attempt that came before."""
+def create(folder: Path, config: TrainConfig, asked: int | None = None) -> None:
+    """A new run: its configuration and environment; nothing of an attempt that came before.
+
+    `asked` is the batch that was asked for, where memory holds a smaller one only.
+    """
     for name in ("metrics.csv", "last.ckpt", "best.ckpt", "result.json", "predictions.csv"):
         (folder / name).unlink(missing_ok=True)
     write_text(folder / "config.yaml", configuration.to_yaml(config))
-    write_json(folder / "environment.json", environment())
+    reduced = {} if asked in (None, config.batch) else {"batch_asked": asked}
+    write_json(folder / "environment.json", environment() | reduced)
 
 
 # What may change between the parts of one run without making it another run.
@@ -81,6 +128,15 @@ def check_same(folder: Path, config: TrainConfig) -> None:
     for key, value in new.items():
         if key not in FREE and old[key] != value:
             raise ConfigError(f"{folder}: was started with {key}={old[key]}, not {value}; resume without changing it")
+
+
+def with_reduced_batch(folder: Path, config: TrainConfig) -> TrainConfig:
+    """The settings of a run that goes on, with the batch that memory held: the same command resumes it."""
+    try:
+        asked = json.loads((folder / "environment.json").read_text(encoding="utf-8")).get("batch_asked")
+    except (OSError, ValueError, AttributeError):  # an older run, or none
+        return config
+    return dataclasses.replace(config, batch=stored_config(folder).batch) if asked == config.batch else config
 
 
 def stored_config(folder: Path) -> TrainConfig:

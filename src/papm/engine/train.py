@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-import dataclasses
-import gc
 import logging
 import os
+import signal
 import threading
 import time
 import warnings
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from dataclasses import dataclass
+from contextlib import contextmanager, nullcontext
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 import lightning.pytorch as pl
 import torch
@@ -45,6 +44,7 @@ from papm.engine.callbacks import (
     Watcher,
 )
 from papm.engine.data import CountingData, several_classes
+from papm.engine.memory import with_memory
 from papm.engine.module import CountingModule
 from papm.engine.result import Weights, finish
 from papm.errors import ConfigError, PapmError
@@ -52,8 +52,6 @@ from papm.models.base import Progress
 from papm.predict.predictor import pick_device
 
 log = logging.getLogger(__name__)
-
-T = TypeVar("T")
 
 # Compiling takes most of a minute and saves about a quarter of a step of 5 to 15 ms (docs/results.md).
 COMPILE_PAYS = 5000
@@ -121,53 +119,26 @@ def train(
             f"{config.devices} processes have only {few} image{'' if few == 1 else 's'} to watch; "
             f"use devices={few}, a larger val_fraction, or select=last"
         )
-    if is_first_process():
-        run_folder.check(folder, config, resume)
-        say_what_is_left_out(splits.train)
-    before = {p.name for p in folder.iterdir()} if folder.is_dir() else set[str]()
-    chosen = splits
+    first, chosen = is_first_process(), splits
+    with run_folder.alone(folder) if first else nullcontext():
+        if resume:
+            config = run_folder.with_reduced_batch(folder, config)
+        if first:
+            run_folder.check(folder, config, resume)
+            say_what_is_left_out(splits.train)
+        before = {p.name for p in folder.iterdir()} if folder.is_dir() else set[str]()
 
-    def attempt(config: TrainConfig, started: FirstStep) -> RunResult:
-        return _train(config, folder, chosen, not resume, watcher, on_image, on_download, started)
+        asked = config.batch
 
-    try:
-        return with_memory(config, attempt, folder, fresh=not resume)
-    except PapmError:
-        if not resume and is_first_process() and not (folder / "last.ckpt").exists():
-            run_folder.discard(folder, before)
-        raise
+        def attempt(config: TrainConfig, started: FirstStep) -> RunResult:
+            return _train(config, folder, chosen, not resume, watcher, on_image, on_download, started, asked)
 
-
-def with_memory(
-    config: TrainConfig, attempt: Callable[[TrainConfig, FirstStep], T], folder: Path | None = None, fresh: bool = True
-) -> T:
-    """A run with the largest batch, the configured one or a half, a quarter, … of it, that memory holds."""
-    while True:
-        started = FirstStep()
         try:
-            return attempt(config, started)
-        except RuntimeError as error:
-            if not no_memory(error):
-                raise
-            # Other batches make another run. One that has taken steps is never thrown away for it.
-            if started.done or not fresh:
-                raise PapmError(
-                    f"{folder}: the device's memory ran out; what was saved is kept, see --resume"
-                ) from None
-            if config.batch == 1:
-                raise PapmError(
-                    f"one crop of {config.view} pixels does not fit in memory; use a smaller crop"
-                ) from None
-        config = dataclasses.replace(config, batch=config.batch // 2)
-        log.warning("the device's memory is too small for this batch; going on with batch=%d", config.batch)
-        gc.collect()  # the trainer and its parts hold each other
-        if torch.cuda.is_available():
-            torch.cuda.empty_cache()
-
-
-def no_memory(error: RuntimeError) -> bool:
-    """Whether memory ran out: PyTorch has a kind of error for it on GPUs, and words on CPUs."""
-    return isinstance(error, torch.OutOfMemoryError) or "DefaultCPUAllocator" in str(error)
+            return with_memory(config, attempt, folder, fresh=not resume)
+        except PapmError:
+            if first and not resume and not (folder / "last.ckpt").exists():
+                run_folder.discard(folder, before)
+            raise
 
 
 def _train(
@@ -179,6 +150,7 @@ def _train(
     on_image: Callable[[], None] | None,
     on_download: Progress | None,
     first_step: FirstStep,
+    asked: int,
 ) -> RunResult:
     started = time.monotonic()
     device = own_device(config)
@@ -192,13 +164,13 @@ def _train(
     settle_norms(network, splits.train, device)
     place_on(device, module, counting, config)
     if fresh and is_first_process():
-        run_folder.create(folder, config)
+        run_folder.create(folder, config, asked)
     if watcher is not None and is_first_process():
         watcher.on_start(splits.sizes)
 
     spec = ModelSpec(config.backbone, dict(config.network), config.method, configuration.to_mapping(config))
     if several_classes(config):
-        spec = dataclasses.replace(spec, classes=known_names(splits.train, network.num_classes))
+        spec = replace(spec, classes=known_names(splits.train, network.num_classes))
     logbook = Logbook(folder, config.log_every, watcher)
     average = average_weights(config, device)
     state = average.network_state if average is not None else network.state_dict
@@ -210,7 +182,11 @@ def _train(
     trainer = make_trainer(config, folder, device, callbacks, watch=watched)
     with without_known_warnings():
         known = folder / "last.ckpt" if (folder / "last.ckpt").exists() and not fresh else None
-        trainer.fit(module, datamodule=counting, ckpt_path=known, weights_only=True)
+        try:
+            trainer.fit(module, datamodule=counting, ckpt_path=known, weights_only=True)
+        except BaseException:
+            end_others(trainer)
+            raise
     if stop.interrupted and trainer.global_step < config.steps:
         return RunResult(folder, trainer.global_step, True, None)
     if not trainer.is_global_zero:
@@ -220,6 +196,13 @@ def _train(
     last = Weights(trainer.global_step, state())
     result = finish(config, folder, splits, logbook, device, last, started, network.weights_sha256)
     return RunResult(folder, trainer.global_step, False, result, splits.test or splits.monitor)
+
+
+def end_others(trainer: pl.Trainer) -> None:
+    """After a failure of the first process: the others would wait for it, on GPUs for half an hour, and hold their memory."""
+    launcher = trainer.strategy.launcher
+    if launcher is not None:
+        launcher.kill(getattr(signal, "SIGKILL", signal.SIGTERM))  # Windows has the other
 
 
 @contextmanager

@@ -10,7 +10,7 @@ from __future__ import annotations
 import inspect
 import math
 from collections.abc import Callable, Hashable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -165,9 +165,12 @@ def accept_points(points: Points, device: torch.device) -> PointBatch:
     """Either form of points as a padded batch on the device."""
     if isinstance(points, PointBatch):
         if not points.xy.is_cuda:  # on a GPU looking would wait for the device
-            wrong = (~torch.isfinite(points.xy).all(-1) & points.valid).any(1)
+            odd = ~torch.isfinite(points.xy).all(-1)
+            wrong = (odd & points.valid).any(1)
             if wrong.any():
                 raise DataError(f"image {int(wrong.nonzero()[0])} of the batch has a point that is not a finite number")
+            if odd.any():  # padding that is no zero: times a weight of zero it would still be NaN
+                points = replace(points, xy=points.xy.masked_fill(odd[..., None], 0.0))
         return as_batch(points, device)
     # One check on the host, before the copy.
     tensors = [_tensor(b, p) for b, p in enumerate(points)]
@@ -242,12 +245,16 @@ def names() -> list[str]:
     return sorted(_FACTORIES)
 
 
-def options(name: str) -> dict[str, Any]:
-    """The options of a loss with their defaults."""
+def _parameters(name: str) -> dict[str, inspect.Parameter]:
     if name not in _FACTORIES:
         raise unknown("loss", name, _FACTORIES)
-    parameters = inspect.signature(_FACTORIES[name]).parameters.values()
-    return {p.name: p.default for p in parameters if p.name != "stride" and p.kind is not p.VAR_KEYWORD}
+    parameters = inspect.signature(_FACTORIES[name]).parameters.items()
+    return {key: p for key, p in parameters if key != "stride" and p.kind is not p.VAR_KEYWORD}
+
+
+def options(name: str) -> dict[str, Any]:
+    """The options of a loss with their defaults."""
+    return {key: p.default for key, p in _parameters(name).items()}
 
 
 def create(name: str, stride: int = 8, **given: Any) -> CountingLoss:
@@ -256,14 +263,25 @@ def create(name: str, stride: int = 8, **given: Any) -> CountingLoss:
     >>> create("hd-papm", stride=8, sigma=6.0)
     DensityLoss(ggd, sigma=6.0, shape=8.0, stride=8)
     """
-    known = options(name)
-    for key in given:
+    known = _parameters(name)
+    for key, value in given.items():
         if key not in known:
             raise unknown(f"option of loss '{name}'", key, known)
-        if isinstance(known[key], float) and not _is_number(given[key]):
-            raise ConfigError(f"{key} of loss '{name}' is a finite number, not '{given[key]}'")
+        if (wanted := _wanted_instead(known[key], value)) is not None:
+            raise ConfigError(f"{key} of loss '{name}' is {wanted}, not '{value}'")
     return _FACTORIES[name](stride=stride, **given)
 
 
-def _is_number(value: Any) -> bool:
-    return isinstance(value, (int, float)) and not isinstance(value, bool) and math.isfinite(value)
+def _wanted_instead(option: inspect.Parameter, value: Any) -> str | None:
+    """What the option takes, in words, when it does not take the value; options that are names check themselves."""
+    kind, optional = type(option.default).__name__, str(option.annotation).endswith(" | None")
+    if option.default is None:
+        kind = str(option.annotation).removesuffix(" | None")
+    if value is None and optional:
+        return None
+    whole = isinstance(value, int) and not isinstance(value, bool)
+    if kind == "float" and not (whole or (isinstance(value, float) and math.isfinite(value))):
+        return "a number, or null" if optional else "a finite number"
+    if kind == "int" and not whole:
+        return "a whole number"
+    return "true or false" if kind == "bool" and not isinstance(value, bool) else None

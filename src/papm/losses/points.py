@@ -5,7 +5,7 @@ Matching cost of point i and proposal j at distance r, with ĉ the score of the 
     p2pnet     0.05·r − ĉ                                 (P2PNet; the paper writes r², its baseline's code has r)
     p2p-papm   τ·r²·exp((r²/2σ²)^(s/2)) − ĉ               (the paper's GGD-L2)
 
-    ℓ = CE(classes, background weighs ½) + 2e-4 · Σ‖p̂ − p‖² / n
+    ℓ = CE(classes, background weighs ½) + 2e-4 · Σ‖p̂ − p‖² / n        (+ count_weight · |Σ chances − n|, off by default)
 
 With the paper's τ = 1e-5 the cost stays below 0.36 inside 40 px: the score alone decides, a network chooses its own
 positives, and its counts degenerate. `p2p-papm-literal` is that. `p2p-papm` sets τ = κ/C(σ), so that a proposal σ away
@@ -18,6 +18,7 @@ from __future__ import annotations
 
 import functools
 import math
+from dataclasses import replace
 
 import torch
 from torch import Tensor
@@ -72,6 +73,8 @@ class PointMatchingLoss(PointLoss):
     point beyond it. Mind that a network then never learns what background looks like at a border; the training setting
     `margin`, which takes the loss away from borders and shows those of the image inside the crop, does not have that
     fault (synthetic crowds, small trunk: MAE 5.5 without either, 3.0 with a margin of 16, 298 with a band of 16).
+    `count_weight` adds the error of the number to be expected, |Σ chances − n|, mean of the images: cross-entropy asks
+    for it as well, but a crowded crop has no more say there than its proposals have.
     """
 
     def __init__(
@@ -91,6 +94,7 @@ class PointMatchingLoss(PointLoss):
         point_weight: float = 2e-4,
         normalizer: str = "weighted",
         ignore_border: float = 0.0,
+        count_weight: float = 0.0,
     ) -> None:
         super().__init__(stride)
         if cost not in COSTS:
@@ -105,10 +109,17 @@ class PointMatchingLoss(PointLoss):
         for name, value in {**positive, **({} if tau is None else {"tau": tau})}.items():
             if not 0 < value < torch.inf:
                 raise ConfigError(f"{name} of a point loss must be positive, not {value}")
-        others = {"background_weight": background_weight, "point_weight": point_weight, "ignore_border": ignore_border}
+        others = {
+            "background_weight": background_weight,
+            "point_weight": point_weight,
+            "ignore_border": ignore_border,
+            "count_weight": count_weight,
+        }
         for name, value in others.items():
             if not 0 <= value < torch.inf:
                 raise ConfigError(f"{name} of a point loss must not be negative, but is {value}")
+        if count_weight and not background_weight:
+            raise ConfigError("count_weight needs a background_weight above 0: without background no chance is known")
         if not 0 <= l2_warmup <= 1:
             raise ConfigError(f"l2_warmup is a part of training between 0 and 1, not {l2_warmup}")
         self.cost, self.sigma, self.shape, self.tau, self.kappa = cost, float(sigma), float(shape), tau, float(kappa)
@@ -116,6 +127,8 @@ class PointMatchingLoss(PointLoss):
         self.l2_warmup, self.cap, self.normalizer = float(l2_warmup), float(cap), normalizer
         self.background_weight, self.ignore_border = float(background_weight), float(ignore_border)
         self.weights = {"classification": 1.0, "points": float(point_weight), "distance": 0.0, "surplus": 0.0}
+        if count_weight:
+            self.weights["count"] = float(count_weight)
 
     @property
     def phase(self) -> bool:
@@ -211,6 +224,11 @@ class PointMatchingLoss(PointLoss):
             "surplus": (number - pairs).to(logits) / max(1, b),  # points an image that got no proposal
         }
         total = classification + self.weights["points"] * regression
+        if "count" in self.weights:
+            chances = replace(proposals, background=self.background_weight).chances.sum(-1)
+            expected = (chances if real is None else chances * real).sum(1)
+            terms["count"] = (expected - points.valid.sum(1)).abs().mean()
+            total = total + self.weights["count"] * terms["count"]
         return LossOutput(total, {k: v.detach() for k, v in terms.items()}, dict(self.weights))
 
     def _labels(self, proposals: PointProposals, points: PointBatch) -> Tensor:
@@ -259,6 +277,7 @@ def _p2pnet(  # without the options of the GGD, which would do nothing
     point_weight: float = 2e-4,
     normalizer: str = "weighted",
     ignore_border: float = 0.0,
+    count_weight: float = 0.0,
 ) -> PointMatchingLoss:
     return PointMatchingLoss(
         stride,
@@ -267,6 +286,7 @@ def _p2pnet(  # without the options of the GGD, which would do nothing
         point_weight=point_weight,
         normalizer=normalizer,
         ignore_border=ignore_border,
+        count_weight=count_weight,
     )
 
 

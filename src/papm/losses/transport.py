@@ -15,6 +15,7 @@ The term that is logged is the transport value ⟨C, T⟩ in px². All terms are
 from __future__ import annotations
 
 import functools
+import math
 from typing import Literal
 
 import torch
@@ -27,7 +28,7 @@ from papm.structures import LossOutput, PointBatch
 from papm.targets import dot_maps
 from papm.transport import Cost, TransportResult, create_cost, grid_sinkhorn
 from papm.transport.costs import Anchor
-from papm.transport.solve import Solver
+from papm.transport.solve import Solver, check_settings, dustbin_cost
 
 # GL's cost is 0.0535 at 16 px and mid-height; this makes it 256 there, as r² is, so that ε = 10 means the same.
 PERSPECTIVE_SCALE = 256 / 0.0535
@@ -67,8 +68,13 @@ class TransportLoss(CountingLoss):
         super().__init__(stride)
         if reduction not in ("mean", "sum"):
             raise unknown("reduction", reduction, ("mean", "sum"))
-        if ot_stride > self.stride and ot_stride % self.stride:
+        if ot_stride < 1 or (ot_stride > self.stride and ot_stride % self.stride):
             raise ConfigError(f"ot_stride {ot_stride} must be a multiple of the network's stride {self.stride}")
+        if cost is not None:
+            check_settings(reg, iterations, solver)
+            # With an infinite one a cell without mass would have an infinite potential.
+            if math.isinf(dustbin_cost(reg, cost, dustbin, reach)):
+                raise ConfigError("the dustbin of a loss must have a finite cost")
         self.cost, self.reg, self.iterations = cost, float(reg), int(iterations)
         self.w_ot, self.w_tv, self.reduction = float(w_ot), float(w_tv), reduction
         self.ot_stride = max(int(ot_stride), self.stride)
@@ -99,13 +105,13 @@ class TransportLoss(CountingLoss):
         with torch.no_grad():
             z = pooled.detach().clamp(min=0)
             result = self.solve(z, points, context)
-            beta = result.beta.view_as(z)
+            beta = result.beta.to(z).view_as(z)
             total = z.sum((1, 2, 3), keepdim=True)
             inner = (z * beta).sum((1, 2, 3), keepdim=True)
             gradient = (beta * total - inner) / (total.square() + 1e-8)
             some = points.valid.any(1).to(z)
             gradient = gradient * some[:, None, None, None]
-        return with_gradient(result.value * some, pooled, gradient)
+        return with_gradient(result.value.to(z) * some, pooled, gradient)
 
     def compute(self, density: Tensor, points: PointBatch, context: LossContext | None) -> LossOutput:
         density = masked(density, context, self.stride)

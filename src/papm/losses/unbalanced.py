@@ -58,7 +58,7 @@ class UnbalancedLoss(CountingLoss):
         extra: int = 0,
     ) -> None:
         super().__init__(stride)
-        if ot_stride > self.stride and ot_stride % self.stride:
+        if ot_stride < 1 or (ot_stride > self.stride and ot_stride % self.stride):
             raise ConfigError(f"ot_stride {ot_stride} must be a multiple of the network's stride {self.stride}")
         self.cost, self.reg, self.rho, self.extra = cost, float(reg), float(rho), int(extra)
         self.weights = {

@@ -17,6 +17,7 @@ from safetensors.torch import load_file
 from torch import Tensor, nn
 
 from papm.errors import CheckpointError, unknown
+from papm.files import cache_root
 from papm.models.base import Progress
 from papm.models.vgg import VGGTrunk, convolutions, parameter_shapes
 
@@ -61,8 +62,7 @@ def sha256_of(path: str | Path) -> str:
 
 def cache_folder() -> Path:
     """Where downloaded weights are kept: $PAPM_CACHE/weights, or ~/.cache/papm/weights."""
-    root = os.environ.get("PAPM_CACHE")
-    return (Path(root) if root else Path.home() / ".cache" / "papm") / "weights"
+    return cache_root() / "weights"
 
 
 def fetch(arch: str, progress: Progress | None = None) -> WeightsUsed:

@@ -15,7 +15,7 @@ from __future__ import annotations
 import functools
 import math
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, get_args
 
 import torch
 from torch import Tensor
@@ -47,6 +47,8 @@ class Cost:
     def __post_init__(self) -> None:
         if self.name not in NAMES:
             raise unknown("cost", self.name, NAMES)
+        if self.anchor not in get_args(Anchor):
+            raise unknown(f"anchor of cost '{self.name}'", self.anchor, get_args(Anchor))
         for key in ("sigma", "shape", "scale", "cap", "unit"):
             value = getattr(self, key)
             if not (math.isfinite(value) and value > 0) and not (key == "sigma" and value == math.inf):

@@ -59,8 +59,9 @@ class DenseProblem:
         return torch.bmm(u[:, None], self.kernel)[:, 0]
 
     def value(self, log_u: Tensor, log_v: Tensor) -> Tensor:
-        """⟨C, T⟩ with T formed in the log domain."""
-        return (self.cost * dense_plan(log_u, log_v, self.cost, self.reg)).sum((-1, -2))
+        """⟨C, T⟩ with T formed in the log domain; a pair at infinite cost moves nothing and costs nothing."""
+        plan = dense_plan(log_u, log_v, self.cost, self.reg)
+        return torch.where(plan > 0, self.cost * plan, 0.0).sum((-1, -2))
 
     def marginals(self, log_u: Tensor, log_v: Tensor) -> tuple[Tensor, Tensor]:
         """Sums of the plan, formed in the log domain."""

@@ -28,7 +28,9 @@ from papm.transport.windows import Window, WindowProblem, cell_centres, far_valu
 
 Solver = Literal["auto", "reference", "log", "separable", "sparse", "graph", "compiled", "triton", "cuda"]
 CHECK_EVERY = 10  # iterations between looks at the marginal error, as in DM-Count
-MIN_FLOOR = 1e-30  # smaller floors overflow float32 scalings: u can reach a/δ
+# Smaller floors are beyond the scaling form: u and v can reach 1/δ, so that kernel values below the smallest normal number,
+# which are taken as zero, would still count: float32 potentials are off by up to 1e-4 of the largest at 1e-18, 4e-3 at 1e-19.
+MIN_FLOOR = {torch.float32: 1e-18, torch.float64: 1e-150}
 
 # (u, v), and ⟨C, T⟩ where the solver finds it on the way.
 Backend = Callable[[WindowProblem, Tensor, Tensor, Tensor, float, int], tuple[Tensor, ...]]
@@ -63,6 +65,8 @@ def dustbin_cost(
             raise ConfigError(
                 "a reach in pixels needs a cost that depends on the distance alone; give the dustbin's cost"
             )
+        if not (math.isfinite(reach) and reach > 0):
+            raise ConfigError(f"a reach must be a positive number of pixels, not {reach}")
         dustbin = cost_names.dustbin_for(cost, reach)
     if dustbin is None:
         return reg * math.log(1 / reference.FLOOR)
@@ -71,11 +75,14 @@ def dustbin_cost(
     return dustbin
 
 
-def _check(reg: float, iterations: int) -> None:
+def check_settings(reg: float, iterations: int, solver: str = "auto") -> None:
+    """Refuse what no problem can be solved with."""
     if not (math.isfinite(reg) and reg > 0):
         raise ConfigError(f"the regularisation must be a positive number, not {reg}")
     if iterations < 1:
         raise ConfigError(f"the number of iterations must be at least 1, not {iterations}")
+    if solver not in get_args(Solver):
+        raise unknown("solver", solver, get_args(Solver))
 
 
 def _start(a: Tensor, init: Tensor | None, reg: float) -> Tensor:
@@ -87,10 +94,23 @@ def _require_numbers(what: str, values: Tensor, where: Tensor | None = None, inf
     """Refuse NaN, and infinity unless it has a meaning, naming the image. Not on a GPU: looking would wait for the device."""
     if values.is_cuda:
         return
-    wrong = values.isnan() if infinite else ~values.isfinite()
-    wrong = (wrong if where is None else wrong & where[..., None]).flatten(1).any(1)
-    if wrong.any():
-        raise DataError(f"{what} of image {int(wrong.nonzero()[0])} of the batch holds NaN or infinity")
+    wrong = ~(values > -math.inf) if infinite else ~values.isfinite()
+    wrong = wrong if where is None else wrong & where[..., None]
+    _refuse(wrong, f"{what} of image {{}} of the batch holds NaN or infinity")
+
+
+def _require_mass(what: str, values: Tensor) -> None:
+    """Numbers, and none below zero: the logarithm of such a mass would be NaN."""
+    _require_numbers(what, values)
+    if not values.is_cuda:
+        _refuse(values < 0, f"{what} of image {{}} of the batch holds a negative mass")
+
+
+def _refuse(wrong: Tensor, message: str) -> None:
+    """Raise, with the number of the first image that has something wrong in the message."""
+    images = wrong.flatten(1).any(1)
+    if images.any():
+        raise DataError(message.format(int(images.nonzero()[0])))
 
 
 def sinkhorn(
@@ -115,7 +135,7 @@ def sinkhorn(
     >>> r.plan().round(decimals=3)
     tensor([[0.5000, 0.0000], [0.0000, 0.5000]])
     """
-    _check(reg, iterations)
+    check_settings(reg, iterations)
     batched = cost.dim() == 3
     if not batched:
         a, b, cost = a[None], b[None], cost[None]
@@ -125,12 +145,12 @@ def sinkhorn(
         raise ConfigError(f"weights [n] and [m] and a cost [n, m] do not fit together: {shapes}")
     dtype = torch.float64 if cost.dtype == torch.float64 else torch.float32
     a, b, cost = (t.detach().to(dtype) for t in (a, b, cost))
-    _require_numbers("a", a)
-    _require_numbers("b", b)
+    _require_mass("a", a)
+    _require_mass("b", b)
     _require_numbers("the cost", cost, infinite=True)
     bin_cost = dustbin_cost(reg, dustbin=dustbin)
     if solver == "auto":
-        solver = "log" if scaling is not None or bin_cost / reg > -math.log(MIN_FLOOR) else "reference"
+        solver = "log" if scaling is not None or math.exp(-bin_cost / reg) < MIN_FLOOR[dtype] else "reference"
     if solver not in ("reference", "log"):
         raise unknown("solver for a dense cost", solver, ("auto", "reference", "log"))
     with torch.no_grad(), torch.autocast(cost.device.type, enabled=False):
@@ -209,7 +229,7 @@ def _finish(
 
 def choose(window: Window | None, size: tuple[int, int], cost: Cost, reg: float, floor: float, like: Tensor) -> str:
     """The fastest solver that can do this problem here."""
-    if floor < MIN_FLOOR and like.dtype == torch.float32:
+    if floor < MIN_FLOOR[like.dtype]:
         return "log"
     if window is None or 2 * window.entries > size[0] * size[1]:
         return "separable" if cost.quadratic is not None else "reference"
@@ -246,36 +266,37 @@ def grid_sinkhorn(
 
     Each point of an image weighs 1/n, each cell z/(Σz + 1e-6) (DM-Count's). An image without points or without mass gives
     a plan of zeros. `reach` sets the dustbin's cost as the distance in pixels at which moving costs as much as leaving.
-    `top` and `height` [B] are for the perspective cost only. Nothing here waits for the device unless `tolerance` or
-    `scaling` is given, and nothing is differentiated: the gradient of the losses is Danskin's.
+    A dustbin too dear for float32 (above 414 at ε = 10) is solved, and the result given, in float64. `top` and `height` [B]
+    are for the perspective cost only. Nothing here waits for the device unless `tolerance` or `scaling` is given, and nothing
+    is differentiated: the gradient of the losses is Danskin's.
 
     >>> dots = PointBatch.from_list([torch.tensor([[4.0, 4.0]])])
     >>> r = grid_sinkhorn(dots, torch.tensor([[[1.0, 0.0], [0.0, 1.0]]]), stride=8)
     >>> round(float(r.value), 1), r.plan().shape
     (64.0, torch.Size([1, 1, 4]))
     """
-    _check(reg, iterations)
-    if solver not in get_args(Solver):
-        raise unknown("solver", solver, get_args(Solver))
+    check_settings(reg, iterations, solver)
     if density.dim() != 3 or len(points) != len(density):
         raise ConfigError(
             f"transport takes a density [B, h, w] and the points of B images, not {tuple(density.shape)} "
             f"and {len(points)} images"
         )
-    _require_numbers("the density", density)
+    _require_mass("the density", density)
     _require_numbers("a point", points.xy, points.valid)
     cost = cost_names.create(cost)
     size = (density.shape[1], density.shape[2])
+    bin_cost = dustbin_cost(reg, cost, dustbin, reach)
+    floor = math.exp(-bin_cost / reg)
     dtype = torch.float64 if density.dtype == torch.float64 else torch.float32
+    if solver == "auto" and scaling is None and MIN_FLOOR[torch.float64] <= floor < MIN_FLOOR[torch.float32]:
+        dtype = torch.float64  # still sparse, and far faster than the log solver
     with torch.no_grad(), torch.autocast(density.device.type, enabled=False):
-        xy = points.xy.detach().to(density.device, dtype)
-        valid = points.valid.to(density.device, dtype)
-        a = valid / valid.sum(1, keepdim=True).clamp(min=1)
+        valid, xy = points.valid.to(density.device), points.xy.detach().to(density.device, dtype)
+        xy = torch.where(valid[..., None], xy, 0.0)  # padding may hold anything
+        a = valid.to(dtype) / valid.sum(1, keepdim=True).clamp(min=1)
         z = density.detach().to(dtype).flatten(1)
         b = z / (z.sum(1, keepdim=True) + 1e-6)
-        bin_cost = dustbin_cost(reg, cost, dustbin, reach)
-        floor = math.exp(-bin_cost / reg)
-        window = window_for(cost, reg, stride, floor, dtype)
+        window = window_for(cost, reg, stride, floor, dtype, max(size))
         if solver == "auto":
             solver = "log" if scaling is not None else choose(window, size, cost, reg, floor, xy)  # type: ignore[assignment]
         if solver == "separable":
@@ -292,6 +313,8 @@ def grid_sinkhorn(
             )
         if scaling is not None:
             raise ConfigError("ε-scaling is done by the log solver, with a ratio between 0 and 1")
+        if floor < MIN_FLOOR[dtype]:
+            raise ConfigError(f"a dustbin of cost {bin_cost:.4g} is too dear for the '{solver}' solver; use 'auto'")
         problem = WindowProblem(xy, size, stride, cost, reg, window)
         backend = BACKENDS[solver]
 

@@ -40,8 +40,13 @@ class Window:
 
 
 @functools.lru_cache(maxsize=256)
-def window_for(cost: Cost, reg: float, stride: int, floor: float, dtype: torch.dtype) -> Window | None:
-    """The cells that can hold a kernel value that counts, or None when there is no bound (or the cost is not radial)."""
+def window_for(
+    cost: Cost, reg: float, stride: int, floor: float, dtype: torch.dtype, cells: int | None = None
+) -> Window | None:
+    """The cells that can hold a kernel value that counts, or None when there is no bound (or the cost is not radial).
+
+    No farther than from one end to the other of a map of `cells` cells: a wide kernel would ask for millions of them.
+    """
     if not cost.radial:
         return None
     info = torch.finfo(dtype)
@@ -54,11 +59,12 @@ def window_for(cost: Cost, reg: float, stride: int, floor: float, dtype: torch.d
     def gap(k: int) -> float:  # least distance along one axis from anywhere in a cell to the centre of the k-th next
         return max(0.0, (k - 0.5) * stride)
 
+    last = math.inf if cells is None else cells - 1
     half = []
     k = 0
-    while gap(k) <= reach:
+    while k <= last and gap(k) <= reach:
         side = 0
-        while gap(k) ** 2 + gap(side + 1) ** 2 <= reach**2:
+        while side < last and gap(k) ** 2 + gap(side + 1) ** 2 <= reach**2:
             side += 1
         half.append(side)
         k += 1
