@@ -298,6 +298,27 @@ def test_every_method_and_network_is_described_in_the_guide() -> None:
     assert set(named) == {*methods.METHODS, *models.names()}, "describe every method and network in docs/guide.md"
 
 
+def test_recipes_are_those_of_the_code() -> None:
+    guide = text_of("docs/guide.md")
+    section = guide.partition("Recipes set other defaults")[2].partition("Options of losses and networks")[0]
+    lines = [re.findall(r"`([^`]+)`", line) for line in section.splitlines() if line.startswith("| `")]
+    told = {" ".join(names[:-1]): config.parse_overrides(names[-1].split()) for names in lines}
+    usual = config.to_mapping(config.TrainConfig())
+    for backbone in ("tiny", "csrnet", "mcnn", "man", "p2pnet"):
+        recipe = methods.recipe("p2pnet" if backbone == "p2pnet" else "al-papm", backbone)
+        assert told.pop(backbone) == {k: v for k, v in recipe.items() if v != usual[k]}, backbone
+    recipe = methods.recipe("p2p-papm", "p2pnet", {"trunk": "tiny"})
+    assert told.pop("p2pnet network.trunk=tiny") == {k: v for k, v in recipe.items() if v != usual[k]}
+    assert methods.recipe("al-papm", "msfanet").items() <= usual.items()
+    assert told.pop("bl ial noisecc kdmg") == methods.recipe("bl", "vgg19") == methods.recipe("kdmg", "vgg19")
+    maps = "gaussian gaussian-16 gaussian-adaptive hd-papm vgg19 csrnet msfanet man network.activation=abs clip=0.1"
+    assert told == {maps: {"lr": 3e-4}}
+    for backbone in ("vgg19", "csrnet", "msfanet", "man"):
+        recipe = methods.recipe("gaussian", backbone)
+        rate = 3e-4 if backbone in ("vgg19", "csrnet") else 1e-4
+        assert (recipe["network"], recipe["clip"], recipe["lr"]) == ({"activation": "abs"}, 0.1, rate)
+
+
 def test_fields_of_a_result_are_described(world: Path) -> None:
     described = {
         n for r in rows("docs/results.md", "One training, one JSON object") for n in re.findall(r"`(\w+)`", r[0])

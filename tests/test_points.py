@@ -162,6 +162,8 @@ def test_batch_of_extents_labels_integers_and_doubles() -> None:
     assert batch.xy.dtype == torch.float32 and batch.extents is not None and batch.labels is not None
     assert batch.extents[0].tolist() == [5, 6] and batch.labels.tolist() == [[1, 0], [0, 0]]
     assert PointBatch.from_list([torch.zeros(1, 2, dtype=torch.float64)]).xy.dtype == torch.float64
+    mixed = PointBatch.from_list([torch.tensor([[1, 2]]).half(), torch.tensor([[1000.3, 2000.7]])])
+    assert torch.equal(mixed.xy[1, 0], torch.tensor([1000.3, 2000.7]))  # not cut to what the first can hold
     moved = batch.to("cpu")
     assert moved.extents is not None and torch.equal(moved.extents, batch.extents)
 

@@ -24,9 +24,8 @@ from papm.files import cache_root
 
 log = logging.getLogger(__name__)
 FLAGS = ("-O3", "-std=c99", "-shared", "-fPIC", "-fno-math-errno", "-fno-trapping-math")
-OWN_SHARED = (
-    4 * 1024
-)  # bytes of shared memory kept for the arrays that a CUDA kernel declares itself, and for the system
+# Bytes of shared memory kept for the arrays that a CUDA kernel declares itself, and for the system.
+OWN_SHARED = 4 * 1024
 PLAIN_SHARED = 48 * 1024 - OWN_SHARED  # bytes beside those that it gets without asking
 
 

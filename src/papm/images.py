@@ -32,6 +32,8 @@ from papm.errors import ConfigError, DataError
 IMAGE_SUFFIXES = frozenset({".jpg", ".jpeg", ".png", ".bmp", ".tif", ".tiff", ".webp"})
 MAX_PIXELS = 500_000_000  # 1.5 GB decoded; PAPM_MAX_PIXELS in the environment overrides it
 
+DARK = 64  # of 256 levels: where the brightest pixel lies below, three quarters of them say nothing
+
 _FORMATS = ("JPEG", "PNG", "BMP", "TIFF", "WEBP")  # nothing else of Pillow's decoders is reachable from a file
 _ORIENTATION = 274  # EXIF tag
 _TIFF_WIDTH, _TIFF_HEIGHT, _BITS_PER_SAMPLE = 256, 257, 258  # TIFF tags
@@ -84,6 +86,17 @@ def image_size(path: str | Path) -> tuple[int, int]:
         if _orientation(im) >= 5:
             width, height = height, width
         return height, width
+
+
+def nearly_black(image: Tensor) -> bool:
+    """Whether a picture uint8 [3, H, W] leaves most of its grey levels unused, as 12 bits of a camera in a 16-bit file do.
+
+    A picture of one colour has nothing to stretch, and is not.
+
+    >>> [nearly_black(torch.tensor([[row]], dtype=torch.uint8)) for row in ([3, 39], [3, 200], [3, 3])]
+    [True, False, False]
+    """
+    return image.numel() > 0 and int(image.max()) < DARK and bool((image != image[:, :1, :1]).any())
 
 
 def resize_image(image: Tensor, size: tuple[int, int]) -> Tensor:

@@ -7,6 +7,7 @@ point is floor(p / S), its centre sits at ((j + ½)·S, (i + ½)·S).
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -126,8 +127,9 @@ class PointBatch:
         """Pad a list of [n_b, 2] tensors; `length` asks for more padding than the longest needs (static shapes)."""
         n = max([len(p) for p in points], default=0)
         n = max(n, length or 0)
-        first = points[0] if len(points) else torch.zeros(0, 2)
-        xy = torch.zeros(len(points), n, 2, dtype=first.dtype if first.is_floating_point() else torch.float32)
+        # The widest of what is there: float16 would cut the points of the other images. Whole numbers become float32.
+        kinds = [p.dtype if p.is_floating_point() else torch.float32 for p in points] or [torch.float32]
+        xy = torch.zeros(len(points), n, 2, dtype=functools.reduce(torch.promote_types, kinds))
         valid = torch.zeros(len(points), n, dtype=torch.bool)
         sizes = torch.zeros(len(points), n) if extents is not None else None
         classes = torch.zeros(len(points), n, dtype=torch.int64) if labels is not None else None

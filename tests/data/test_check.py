@@ -39,6 +39,17 @@ def test_a_clean_folder_has_no_findings(tmp_path: Path) -> None:
     assert check("folder", root) == []
 
 
+def test_twelve_bits_in_a_sixteen_bit_file_are_said_to_be_dark(tmp_path: Path) -> None:
+    grey = (np.arange(1200, dtype=np.uint16).reshape(30, 40) * 3).clip(0, 4095)
+    for name, factor in (("dark", 1), ("bright", 16)):
+        Image.fromarray(grey * factor).save(tmp_path / f"{name}.tif")
+        (tmp_path / f"{name}.txt").write_text("1.5 2\n")
+    (only,) = check("folder", tmp_path)
+    assert only.file == tmp_path / "dark.tif" and only.severity == "warning"
+    assert only.message.startswith("nearly black, the brightest pixel is 14 of 255;")  # 3597 / 257
+    assert check("folder", tmp_path, decode=False) == []
+
+
 def test_everything_wrong_is_found_at_its_place(tmp_path: Path) -> None:
     root = folder(
         tmp_path,
@@ -70,7 +81,7 @@ def test_everything_wrong_is_found_at_its_place(tmp_path: Path) -> None:
         ],
         key=str,
     )
-    assert sorted(found(findings, "warning")) == [("blank.txt", None), ("twice.txt", None)]
+    assert sorted(found(findings, "warning")) == [("blank.txt", None), ("twice.txt", 2)]
     assert ("notes.txt", None) in found(findings, "info")
     assert any("2 images of the split 'all' without points" in f.message for f in findings)
     outside = next(f for f in findings if "outside" in f.message)
@@ -85,7 +96,7 @@ def test_everything_wrong_is_found_at_its_place(tmp_path: Path) -> None:
 
 def test_warnings_are_errors_only_when_strict(tmp_path: Path) -> None:
     findings = check("folder", folder(tmp_path, {"a": "1 2\n1 2\n"}))
-    assert found(findings, "warning") == [("a.txt", None)]
+    assert found(findings, "warning") == [("a.txt", 2)]
     assert not has_errors(findings) and has_errors(findings, strict=True)
 
 

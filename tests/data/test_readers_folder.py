@@ -267,6 +267,22 @@ def test_csv_dialects(tmp_path: Path, content: str) -> None:
     assert papm.data.parse_spec(str(tmp_path))[0] == "folder"
 
 
+@pytest.mark.parametrize("header", ["", "File;X;Y\n"])
+def test_a_comma_is_a_decimal_sign_where_semicolons_separate(tmp_path: Path, header: str) -> None:
+    image(tmp_path / "a.jpg")
+    text(tmp_path / "clicks.csv", f"{header}a.jpg;1,5;2,25\na.jpg;3;4,0\n")
+    assert open_all(tmp_path) == {"a": [[1.5, 2.25], [3, 4]]}
+
+
+@pytest.mark.parametrize("row", ['a.jpg,"1,5",2', "a.jpg;1.000,5;2", "a.jpg;1,000,5;2"])
+def test_other_commas_in_numbers_are_refused(tmp_path: Path, row: str) -> None:
+    image(tmp_path / "a.jpg")
+    separator = ";" if ";" in row else ","
+    text(tmp_path / "clicks.csv", separator.join(("image", "x", "y")) + f"\n{row}\n")
+    with pytest.raises(DataError, match=r"clicks\.csv:2: x is '1.*', not a number"):
+        open_all(tmp_path)
+
+
 def test_csv_labels_blank_rows_and_unlisted_images(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     for name in "abc":
         image(tmp_path / f"{name}.jpg")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -19,7 +20,9 @@ from papm.engine import run_folder
 from papm.engine import train as engine
 from papm.engine.build import resolve
 from papm.engine.callbacks import Keeper, Logbook
-from papm.errors import ConfigError
+from papm.engine.dry_run import dry_run
+from papm.engine.module import CountingModule
+from papm.errors import ConfigError, DataError
 
 SPEC = "synthetic:train=6,test=2,size=96,count=5-10"
 KEYS = {"steps": 12, "crop": 64, "batch": 2, "log_every": 1, "save_every": 4, "eval_every": 6, "select": "last"}
@@ -200,6 +203,27 @@ def test_a_folder_has_one_training_at_a_time(tmp_path: Path) -> None:
     assert not (folder / ".lock").exists()
 
 
+def test_a_process_has_one_training_in_a_folder(tmp_path: Path) -> None:
+    """Its own lock does not keep it out, and to open and close the file again would let others in."""
+    with run_folder.alone(tmp_path / "run"):
+        with pytest.raises(ConfigError, match="another training"), run_folder.alone(tmp_path / "." / "run"):
+            pass
+        look = "import fcntl, sys; fcntl.lockf(open(sys.argv[1], 'w'), fcntl.LOCK_EX | fcntl.LOCK_NB)"
+        other = subprocess.run([sys.executable, "-c", look, str(tmp_path / "run" / ".lock")], capture_output=True)
+        assert b"BlockingIOError" in other.stderr
+    with run_folder.alone(tmp_path / "run"):
+        pass
+    assert not (tmp_path / "run").exists()
+
+
+def test_a_folder_that_was_replaced_does_not_hide_what_happened(tmp_path: Path) -> None:
+    folder = tmp_path / "run"
+    with pytest.raises(DataError, match="what happened"), run_folder.alone(folder):
+        shutil.rmtree(folder)
+        folder.write_text("a file")
+        raise DataError("what happened")
+
+
 def test_a_refused_run_leaves_no_folder(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="no run to resume"):
         engine.train(config(), tmp_path / "runs" / "one", resume=True)
@@ -212,6 +236,10 @@ def test_a_crash_ends_the_other_processes_too(tmp_path: Path, monkeypatch: pytes
     with pytest.raises(MemoryError):
         engine.train(config(), tmp_path / "run", watcher=StopAt(3))
     assert ended == [3]
+    monkeypatch.setattr(CountingModule, "training_step", lambda *_: (_ for _ in ()).throw(MemoryError()))
+    with pytest.raises(MemoryError):
+        dry_run(config())
+    assert ended == [3, 0]
 
 
 def command(folder: Path, *more: str) -> list[str]:

@@ -17,6 +17,7 @@ from torch import Tensor
 from papm import checkpoint, data
 from papm.cli.main import main
 from papm.config import TrainConfig
+from papm.data.cache import ImageStore
 from papm.data.splits import choose
 from papm.engine import result
 from papm.engine import train as engine
@@ -171,8 +172,24 @@ def test_a_smaller_batch_when_memory_is_short(
     with pytest.raises(ConfigError, match="was started with batch=1, not 2"):
         engine.train(config(batch=2), tmp_path, resume=True)
     monkeypatch.setattr(CountingModule, "training_step", lambda *_: (_ for _ in ()).throw(torch.OutOfMemoryError()))
-    with pytest.raises(PapmError, match="smaller crop"):
+    with pytest.raises(PapmError, match=r"smaller crop$"):
         engine.train(config(), tmp_path / "none")
+    with pytest.raises(PapmError, match="smaller crop, or cache=memory"):
+        engine.train(config(cache="device"), tmp_path / "none")
+
+
+def test_images_that_do_not_fit_the_device(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """No smaller batch makes room for them."""
+    tried: list[object] = []
+
+    def full(self: ImageStore, device: torch.device) -> ImageStore:
+        tried.append(device)
+        raise torch.OutOfMemoryError("CUDA out of memory")
+
+    monkeypatch.setattr(ImageStore, "to", full)
+    with pytest.raises(PapmError, match=r"training images .* do not fit on the device; use cache=memory"):
+        engine.train(config(cache="device"), tmp_path / "run")
+    assert len(tried) == 1 and not (tmp_path / "run").exists()
 
 
 def test_a_run_that_explodes_says_what_to_do(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -408,6 +425,11 @@ def test_unknown_names_are_named(tmp_path: Path) -> None:
     ):
         with pytest.raises(ConfigError, match=message):
             config(**more)
+    # Read when the network is built, before there is a loss to refuse it.
+    for value, message in (("much", "is a finite number"), (-1, "not be negative"), (0, "use count=points")):
+        with pytest.raises(ConfigError, match=message):
+            resolve("p2pnet", "p2pnet", {"loss": {"background_weight": value}})
+    assert resolve("p2pnet", "p2pnet", {"loss": {"background_weight": 0}, "count": "points"}).count == "points"
 
 
 def test_an_empty_group_of_a_file_holds_nothing(tmp_path: Path) -> None:
@@ -456,6 +478,18 @@ def test_a_loader_that_was_killed_is_told_in_a_sentence(error: Exception) -> Non
         raise error
 
     with pytest.raises(PapmError, match="fewer workers"):
+        with_memory(config(), attempt)
+
+
+def test_an_error_inside_a_loader_keeps_its_words() -> None:
+    """PyTorch begins them with "DataLoader worker process", which is not the end of one."""
+
+    def attempt(config: TrainConfig, started: object) -> None:
+        raise RuntimeError(
+            "Caught RuntimeError in DataLoader worker process 0.\nOriginal Traceback …: sizes must match"
+        )
+
+    with pytest.raises(RuntimeError, match="sizes must match"):
         with_memory(config(), attempt)
 
 

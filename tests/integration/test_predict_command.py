@@ -14,6 +14,7 @@ from PIL import Image
 from papm import checkpoint, models
 from papm.checkpoint import ModelSpec
 from papm.images import read_image
+from papm.predict import overlay as overlays
 
 Run = Callable[..., tuple[int, str, str]]
 
@@ -68,6 +69,26 @@ def test_an_earlier_result_is_not_replaced_in_silence(folders: Path, run_papm: R
     code, _, said = run_papm("predict", model, folders / "b", "--out", out, "--no-overlays", "--no-points")
     assert code == 0 and f"{tables}3 earlier pictures stay in overlays/" in said
     assert rows(out / "points.csv") == []
+
+
+def test_images_that_are_nearly_black_are_named(folders: Path, run_papm: Run) -> None:
+    model, dark = save(folders / "m.ckpt", "tiny"), folders / "a" / "dark.tif"
+    pixels = torch.randint(0, 4096, (40, 50), dtype=torch.int32).numpy().astype("uint16")  # a camera of 12 bits
+    Image.fromarray(pixels).save(dark)
+    code, _, said = run_papm("predict", model, folders / "a", "--out", folders / "out")
+    assert code == 0 and "WARNING: dark.tif is nearly black" in said and "x.png" not in said
+
+
+def test_the_picture_says_the_count_that_is_printed(
+    folders: Path, run_papm: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    labels: list[float | None] = []
+    monkeypatch.setattr(overlays, "number", lambda count: labels.append(count) or "")
+    model = save(folders / "m.ckpt", "p2pnet", trunk="tiny")
+    words = ("predict", model, folders / "a", "--count", "expected", "--json", "--out", folders / "out")
+    code, said, _ = run_papm(*words)
+    count = json.loads(said)[0]["count"]
+    assert code == 0 and count % 1 and labels == [pytest.approx(count, abs=1e-3)]
 
 
 def test_tiles_count_what_the_whole_counts(folders: Path, run_papm: Run) -> None:

@@ -43,8 +43,10 @@ def test_list(run_papm: Papm, here: Path) -> None:
     code, out, _ = run_papm("study", "list", "--json")
     rows = {r["name"]: r for r in json.loads(out)}
     assert code == 0 and rows["crowds"]["cells"] == 119 and rows["noise"]["measured"] == 0
-    code, out, _ = run_papm("study", "list")
-    assert code == 0 and "hd-papm-shape" in out
+    code, out, err = run_papm("study", "list")
+    assert code == 0 and "hd-papm-shape" in out and err.startswith("There is no folder results here")
+    (here / "results").mkdir()
+    assert run_papm("study", "list")[2] == ""
 
 
 def test_show_the_paper(run_papm: Papm, here: Path) -> None:

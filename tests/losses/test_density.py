@@ -162,6 +162,25 @@ def test_bad_input_is_named(loss: losses.CountingLoss) -> None:
         loss(density, points, context=LossContext(mask=torch.ones(3, 32, 64, dtype=torch.bool)))
 
 
+def test_a_batch_of_no_images_is_refused(loss: losses.CountingLoss) -> None:
+    with pytest.raises(DataError, match="at least one image"):
+        loss(torch.zeros(0, 1, 8, 8), [])
+
+
+def test_what_is_no_count_is_refused_by_image(loss: losses.CountingLoss) -> None:
+    """Its square would be infinite, and infinity times zero NaN."""
+    density, points = scene()
+    for value in (math.nan, math.inf, 1e30, -1e30):
+        other = density.clone()
+        other[1, 0, 2, 3] = value
+        with pytest.raises(DataError, match="density of image 1 of the batch"):
+            loss(other, points)
+    large = torch.full((1, 1, 8, 8), 1e15, requires_grad=True)
+    out = loss(large, points[:1])
+    (gradient,) = torch.autograd.grad(out.total, large)
+    assert out.total.isfinite() and gradient.isfinite().all()
+
+
 # --- the registry -----------------------------------------------------------------------------------------------------
 
 

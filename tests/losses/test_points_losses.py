@@ -130,6 +130,15 @@ def test_no_proposals_at_all() -> None:
     made = PointProposals(torch.zeros(2, 0, 2), torch.zeros(2, 0, 2), torch.zeros(0, 2))
     out = create("p2p-papm")(made, [torch.rand(3, 2), torch.zeros(0, 2)])
     assert out.total == 0 and out.terms["surplus"] == 1.5
+    counted = create("p2p-papm", count_weight=2.0)(made, [torch.rand(3, 2), torch.zeros(0, 2)])
+    assert counted.terms["count"] == 1.5 and counted.total == 3
+
+
+@pytest.mark.parametrize("options", [{}, {"count_weight": 1.0}])
+def test_a_batch_of_no_images_is_refused(options: dict[str, Any]) -> None:
+    made = PointProposals(torch.zeros(0, 4, 2), torch.zeros(0, 4, 2), torch.zeros(4, 2))
+    with pytest.raises(DataError, match="at least one image"):
+        create("p2pnet", **options)(made, [])
 
 
 def test_more_points_than_proposals_leaves_the_costliest() -> None:

@@ -311,7 +311,7 @@ def test_compiles_and_exports_for_every_size() -> None:
 def test_recipes_know_the_trunk() -> None:
     for method in ("p2pnet", "p2p-papm", "p2p-papm-literal"):
         real = resolve(method, "p2pnet", {})
-        assert (real.batch, real.crop, real.steps, real.scale_min, real.scale_max) == (32, 128, 30_000, 0.7, 1.3)
+        assert (real.batch, real.crop, real.steps, real.scale_min, real.scale_max) == (32, 128, 26_000, 0.7, 1.3)
         assert real.trunk_lr is not None and real.trunk_lr < real.lr
         small = resolve(method, "p2pnet", {"network": {"trunk": "tiny"}})
         assert small.steps < 5000 and small.trunk_lr is None and small.network == {"trunk": "tiny"}

@@ -13,6 +13,7 @@ from torch import Tensor
 
 from papm.data.base import Dataset
 from papm.images import read_image
+from papm.report import examples
 from papm.report.examples import save_examples, spread
 from papm.structures import Prediction, Sample
 
@@ -20,6 +21,15 @@ from papm.structures import Prediction, Sample
 def sample(name: str, count: int, size: tuple[int, int] = (40, 60)) -> Sample:
     points = torch.rand(count, 2) * torch.tensor([size[1], size[0]])
     return Sample(name, lambda: torch.full((3, *size), 90, dtype=torch.uint8), points, size)
+
+
+def test_a_sum_of_chances_is_shown_and_not_the_number_of_points(monkeypatch: pytest.MonkeyPatch) -> None:
+    shown: list[Any] = []
+    monkeypatch.setattr(examples, "overlay", lambda image, *a, count=None, **k: shown.append(count) or image)
+    image, where = torch.zeros(3, 40, 60, dtype=torch.uint8), torch.tensor([[3.0, 4.0]])
+    examples.example(image, sample("a", 1), Prediction(0.6, (40, 60), points=where))
+    examples.example(image, sample("a", 1), Prediction(0.6, (40, 60), torch.full((1, 5, 8), 0.015), 8, where))
+    assert shown == [None, 0.6, None, 0.6, None]  # truth; points with their sum; truth, map, the points of the map
 
 
 class FakeCounter:

@@ -203,6 +203,17 @@ def test_the_command_makes_the_same_configuration(values: dict[str, Any]) -> Non
     assert configuration.from_mapping({**recipe, **given_, **configuration.parse_overrides(pairs)}) == config
 
 
+def test_the_command_knows_the_recipe_of_a_variant() -> None:
+    # clip=0.1 is what p2pnet's recipe has and not what the recipe of its small trunk has: it must be said.
+    network = {"trunk": "tiny"}
+    recipe = methods.recipe("p2p-papm", "p2pnet", network)
+    config = configuration.from_mapping(
+        {**recipe, "data": "d", "method": "p2p-papm", "backbone": "p2pnet", "network": network, "clip": 0.1}
+    )
+    words = shlex.split(command(configuration.to_mapping(config), "out"))
+    assert words[9:] == ["network.trunk=tiny", "clip=0.1"]
+
+
 def test_thirds_hold_every_image_once_and_average_to_the_whole() -> None:
     rng = np.random.default_rng(0)
     counted = [Counted(str(k), float(t + rng.normal()), float(t)) for k, t in enumerate(rng.integers(1, 500, 31))]

@@ -124,6 +124,13 @@ def test_a_point_network_has_points_and_no_density() -> None:
     assert answer["count"] == len(answer["points"]) and "density" not in answer
 
 
+def test_the_model_says_when_it_sums_chances() -> None:
+    counter = counter_of(backbone="p2pnet", trunk="tiny")
+    counter.network.expected = True
+    with client_of(counter) as client:
+        assert client.get("/api/model").json()["counts"] == "expected"
+
+
 def test_the_density_as_a_picture_as_values_or_not_at_all(client: Any) -> None:
     expected = counter_of().predict(picture())
     assert expected.density is not None

@@ -189,7 +189,8 @@ def _bins(values: Sequence[float]) -> list[dict[str, float | int]]:
     widths = (m * 10.0**e for e in range(0 if (v % 1 == 0).all() else -3, 12) for m in (1, 2, 5))
     step = next(w for w in widths if high - low <= 10 * w)
     edges = np.round(np.arange(np.floor(low / step), np.floor(high / step) + 2) * step, 6)
-    edges[0], edges[-1] = min(edges[0], low), max(edges[-1], round(float(v.max()) + 0.005, 2))
+    top = max(round(float(np.ceil(v.max() / step) * step), 6), float(v.max()))
+    edges[0], edges[-1] = min(edges[0], low), max(edges[-1], top)
     counted = np.histogram(v, edges)[0]  # the last bin holds its upper edge too
     return [{"from": float(a), "to": float(b), "n": int(n)} for a, b, n in zip(edges, edges[1:], counted)]
 
@@ -252,6 +253,8 @@ def check(
         )
         if n["error"]:
             advice = "Mend the errors, then check again."
+            if all("image, the farthest at" in f.message for f in findings if f.severity == "error"):  # stray clicks
+                advice = f"Mend the errors, or: papm data convert {shlex.quote(data)} --out NEW --inside-only"
         else:
             import torch
 

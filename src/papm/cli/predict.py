@@ -52,7 +52,7 @@ def predict(
     """
     from papm.cli import ui
     from papm.data.readers.regions import open_regions
-    from papm.images import find_images, read_image
+    from papm.images import find_images, nearly_black, read_image
     from papm.predict.overlay import overlay, save_png
     from papm.predict.predictor import Counter
     from papm.predict.results import file_names, image_names, write_results
@@ -71,7 +71,7 @@ def predict(
             raise DataError(f"{path}: no such image or folder")
     regions = None if roi is None else open_regions(roi)
     counter = Counter.load(model, device, tile, count)
-    predictions, faults = [], []
+    predictions, faults, dark = [], [], []
     files = list(dict.fromkeys(files))
     names = image_names(files)
     pictures = file_names(names)
@@ -89,8 +89,11 @@ def predict(
                     continue
                 made = counter.predict(image, points=points, name=name, roi=region, on_tile=advance.part)
                 predictions.append(made)
+                if nearly_black(image):
+                    dark.append(name)
                 if overlays:
-                    drawn = overlay(_dimmed(image, region), made.density, made.stride, points=made.points)
+                    shown = _dimmed(image, region)
+                    drawn = overlay(shown, made.density, made.stride, points=made.points, count=made.count)
                     save_png(drawn, out / OVERLAYS / f"{picture}.png")
                 advance()
         if not predictions:
@@ -107,6 +110,9 @@ def predict(
         if len(predictions) > 20:
             ui.say(f"… and {len(predictions) - 20} more in {out}/counts.csv")
         ui.say(f"Results in {out}")
+    if dark:
+        which = f"{dark[0]} is" if len(dark) == 1 else f"{dark[0]} and {len(dark) - 1} more are"
+        ui.note(f"WARNING: {which} nearly black; was the model trained on such images? (docs/guide.md, your own data)")
     for fault in faults:
         ui.note(f"papm: {fault}")
     if faults:

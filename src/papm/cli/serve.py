@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from papm.cli.options import Device, Tile
+from papm.cli.options import Count, Device, Tile
 
 
 def add(app: typer.Typer) -> None:
@@ -20,6 +20,7 @@ def serve(
     port: Annotated[int, typer.Option(help="The port to listen at; 0 is any that is free.")] = 8000,
     device: Device = "auto",
     tile: Tile = "auto",
+    count: Count = None,
     max_megapixels: Annotated[float, typer.Option(help="Refuse larger images.")] = 100.0,
     open_browser: Annotated[bool, typer.Option("--open", help="Open the page in the browser.")] = False,
 ) -> None:
@@ -48,7 +49,7 @@ def serve(
     from papm.predict.predictor import Counter
     from papm.serve.app import application
 
-    counter = Counter.load(model, device, tile)
+    counter = Counter.load(model, device, tile, count)
     if isinstance(counter.tile, int):  # a side too small for the network is said now, not with the first large image
         counter.predict(torch.zeros(3, 1, counter.tile + 1, dtype=torch.uint8), points=False)
     with listen(host, port) as sock:

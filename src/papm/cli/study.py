@@ -62,6 +62,7 @@ def list_studies(
         ui.print_json([dict(zip(keys, row)) for row in rows])
         return
     ui.table(["study", "title", "in the paper", "cells", "measured"], rows)
+    _say_if_nowhere(results)
 
 
 @app.command("show")
@@ -108,6 +109,7 @@ def show(
         ui.table(shown.columns(view), shown.rows(view), title=shown.title(study))
         for words in (shown.caption(view), *view.remarks, *shown.notes(view)):
             ui.say(words)
+        _say_if_nowhere(results)
 
 
 @app.command("run")
@@ -219,3 +221,10 @@ def _results(places: list[Path] | None) -> list[Result]:
     if places:
         return read(places)
     return read([DEFAULT]) if DEFAULT.is_dir() else []
+
+
+def _say_if_nowhere(places: list[Path] | None) -> None:
+    from papm.cli import ui
+
+    if not places and not DEFAULT.is_dir():
+        ui.note(f"There is no folder {DEFAULT} here: nothing counts as measured. --results names where results are.")

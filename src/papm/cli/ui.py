@@ -112,7 +112,7 @@ class TrainingBar:
     ) -> None:
         self.progress, self.title, self.before, self.advice = progress, title, before, advice
         self.task = progress.add_task(title, total=total, note="")
-        self.loss, self.mae, self.said = "", "", time.monotonic()
+        self.total, self.loss, self.mae, self.said = total, "", "", time.monotonic()
 
     def on_start(self, sizes: dict[str, int]) -> None:
         for line in self.advice:  # not before: a wrong request is answered by one sentence
@@ -122,21 +122,21 @@ class TrainingBar:
             note("Images: " + ", ".join(f"{n} {uses[k]}" for k, n in sizes.items()) + ".")
 
     def on_step(self, step: int, total: int, values: dict[str, float]) -> None:
-        self.loss = f"loss {values['loss']:.4g}"
-        self._show(step, total)
+        self.total, self.loss = total, f"loss {values['loss']:.4g}"
+        self._show(step)
 
     def on_evaluation(self, step: int, values: dict[str, float]) -> None:
         self.mae = f"MAE {values['mae']:.2f}"
-        self._show(step, None)
+        self._show(step)
 
-    def _show(self, step: int, total: int | None) -> None:
+    def _show(self, step: int) -> None:
         if self.before is not None:  # what came before the first step is done
             self.progress.update(self.before, visible=False)
             self.before = None
         self.progress.update(self.task, completed=step, note=f"{self.loss}  {self.mae}")
-        if not err.is_terminal and total and time.monotonic() - self.said > 10:
+        if not err.is_terminal and time.monotonic() - self.said > 10:
             self.said = time.monotonic()
-            note(f"{self.title}: step {step}/{total}  {self.loss}  {self.mae}")
+            note("  ".join(filter(None, (f"{self.title}: step {step}/{self.total}", self.loss, self.mae))))
 
 
 def downloads(progress: Progress) -> Callable[[int, int | None], None]:

@@ -24,7 +24,7 @@ from papm.data.readers.yolo import looks_like_yolo
 from papm.data.resize import take
 from papm.data.upright import upright
 from papm.errors import DataError, PapmError
-from papm.images import find_images, image_size, read_image
+from papm.images import find_images, image_size, nearly_black, read_image
 
 Severity = Literal["error", "warning", "info"]
 
@@ -171,8 +171,12 @@ def _look(entry: Entry, r: Reader, decode: bool, findings: list[Finding]) -> _Se
     annotation: Annotation | None = None
     try:
         size = image_size(entry.image)
-        if decode:
-            read_image(entry.image)
+        if decode and nearly_black(pixels := read_image(entry.image)):
+            message = (
+                f"nearly black, the brightest pixel is {int(pixels.max())} of 255; "
+                "stretch such images before training and counting (12 bits in a 16-bit file?)"
+            )
+            findings.append(Finding("warning", entry.image, None, message))
     except DataError as e:
         findings.append(_error(entry.image, e))
     try:
@@ -190,8 +194,9 @@ def _look(entry: Entry, r: Reader, decode: bool, findings: list[Finding]) -> _Se
     points = annotation.points
     _remarks(entry, annotation, size, findings)
     if again := len(points) - len(torch.unique(points, dim=0)):
+        line = _first_repeat(points, annotation.lines)
         findings.append(
-            Finding("warning", entry.annotation, None, f"{entry.name}: {_n(again, 'point')} repeated exactly")
+            Finding("warning", entry.annotation, line, f"{entry.name}: {_n(again, 'point')} repeated exactly")
         )
     blank = entry.annotation is not None and len(points) == 0 and _is_blank(entry.annotation)
     if size is None:
@@ -263,6 +268,16 @@ def _remarks(entry: Entry, a: Annotation, size: tuple[int, int] | None, findings
 
 def _n(count: int, noun: str) -> str:
     return f"{count} {noun}{'' if count == 1 else 's'}"
+
+
+def _first_repeat(points: Tensor, lines: Sequence[int] | None) -> int | None:
+    """The line of the first point that repeats an earlier one, where lines are known."""
+    met: set[tuple[float, ...]] = set()
+    for point, line in zip(points.tolist(), lines or ()):
+        if tuple(point) in met:
+            return line
+        met.add(tuple(point))
+    return None
 
 
 def _is_blank(path: Path) -> bool:

@@ -47,6 +47,11 @@ def resolve(method: str, backbone: str, given: dict[str, Any]) -> TrainConfig:
     for key in config.loss:
         if key not in loss_options:
             raise unknown(f"option of loss '{methods.method(method).loss}'", key, loss_options)
+    if methods.method(method).network == "points":
+        # Now, since one of the loss's options says how a network is read, which is built before its loss.
+        losses.create(methods.method(method).loss, **config.loss)
+        if config.count == "expected" and not config.loss.get("background_weight", True):
+            raise ConfigError("without background (loss.background_weight=0) no chance is known; use count=points")
     return config
 
 

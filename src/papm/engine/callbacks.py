@@ -288,6 +288,7 @@ class StopOnInterrupt(Callback):
             if self.interrupted:
                 raise KeyboardInterrupt
             self.interrupted = True
+            log.warning("stopping after this step, with its evaluation if it has one; a second time stops at once")
 
         self._before = {s: signal.signal(s, handle) for s in (signal.SIGINT, signal.SIGTERM)}
 

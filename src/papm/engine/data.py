@@ -136,11 +136,21 @@ class CountingData(pl.LightningDataModule):
             self.store = open_store(samples, self.cache_folder, self.on_item)
         else:
             decoded = build_store(samples, self.on_item)
-            self.store = decoded.to(device) if where == "device" else decoded
+            self.store = self._on(device, decoded) if where == "device" else decoded
         if self.splits.monitor is not None and decoded_bytes(self.splits.monitor.samples) <= WATCHED_LIMIT:
             # Now rather than at the first evaluation: an unreadable image stops a run before it begins.
             self.eval_images = [s.to(device) for s in decode_all(self.splits.monitor)]
         log.info("training images live in: %s (%.0f MB)", where, self.store.nbytes / 1e6)
+
+    @staticmethod
+    def _on(device: torch.device, images: ImageStore) -> ImageStore:
+        try:
+            return images.to(device)
+        except torch.OutOfMemoryError:  # a smaller batch would not help
+            size = images.nbytes / 2**30
+            raise PapmError(
+                f"the training images ({size:.1f} GiB) do not fit on the device; use cache=memory"
+            ) from None
 
     def compile_crops(self) -> None:
         """One kernel for cropping, resizing, flipping, greying and normalising the whole batch."""

@@ -24,11 +24,11 @@ from papm.engine.module import CountingModule
 from papm.engine.train import (
     average_weights,
     evaluate_every,
+    fit,
     make_trainer,
+    own_device,
     place_on,
-    without_known_warnings,
 )
-from papm.predict.predictor import pick_device
 
 
 class _Clock(Callback):
@@ -54,7 +54,7 @@ def dry_run(config: TrainConfig, steps: int | None = None, warmup: int | None = 
 
     Where memory does not hold a batch, it is that of the smaller one which the run would go on with.
     """
-    device = pick_device(config.device)
+    device = own_device(config)
     # On a GPU the first steps of each padded length of the points are recorded: those are not what a step takes.
     warmup = warmup or (150 if device.type == "cuda" else 2)
     steps = steps or (200 if device.type == "cuda" else 5)
@@ -77,8 +77,7 @@ def _measure(config: TrainConfig, splits: Splits, device: torch.device, steps: i
         torch.cuda.reset_peak_memory_stats()
     with tempfile.TemporaryDirectory() as folder:
         callbacks = [c for c in (average_weights(config, device), clock) if c is not None]
-        with without_known_warnings():
-            make_trainer(short, Path(folder), device, callbacks, watch=False).fit(module, datamodule=counting)
+        fit(make_trainer(short, Path(folder), device, callbacks, watch=False), module, counting)
     step = (clock.stop - clock.start) / steps
     watched = splits.monitor
     evaluation = 0.0

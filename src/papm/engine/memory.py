@@ -42,8 +42,9 @@ def with_memory(
                     f"{folder}: the device's memory ran out; what was saved is kept, see --resume"
                 ) from None
             if config.batch == 1:
+                other = ", or cache=memory" if config.cache == "device" else ""
                 raise PapmError(
-                    f"one crop of {config.view} pixels does not fit in memory; use a smaller crop"
+                    f"one crop of {config.view} pixels does not fit in memory; use a smaller crop{other}"
                 ) from None
             if config.devices > 1:  # the others wait for this process in the middle of a step
                 raise PapmError(
@@ -57,8 +58,11 @@ def with_memory(
 
 
 def lost_loader(error: Exception) -> bool:
-    """Whether a process that cuts crops is gone: PyTorch says so in words, unless it was just receiving a crop."""
-    return isinstance(error, ConnectionError | EOFError) or "DataLoader worker" in str(error)
+    """Whether a process that cuts crops is gone: PyTorch says so in words, unless it was just receiving a crop.
+
+    "DataLoader worker process 0" are the words for an error inside one that lives, which has its own message.
+    """
+    return isinstance(error, ConnectionError | EOFError) or "DataLoader worker (pid" in str(error)
 
 
 def no_memory(error: Exception) -> bool:

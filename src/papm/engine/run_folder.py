@@ -33,6 +33,8 @@ log = logging.getLogger(__name__)
 
 MARKS = ("config.yaml", "last.ckpt", "best.ckpt", "metrics.csv")
 
+_OWN: set[Path] = set()  # folders that this process trains in: its own locks do not keep it out
+
 
 def check(folder: Path, config: TrainConfig, resume: bool) -> None:
     """Refuse a folder that holds something else, or a run that was not asked to go on, or cannot."""
@@ -55,6 +57,10 @@ def alone(folder: Path) -> Iterator[None]:
 
     Where there are no locks (a disk that is full or read-only, Windows, some network drives) it goes without.
     """
+    busy = ConfigError(f"{folder}: another training writes here; wait until it ends, or choose another --out")
+    place = folder.resolve()
+    if place in _OWN:  # before the file is opened: to close it again would undo the lock
+        raise busy
     made = [p for p in (folder, *folder.parents) if not p.exists()]
     file = folder / ".lock"
     stream: IO[str] | None = None
@@ -63,16 +69,19 @@ def alone(folder: Path) -> Iterator[None]:
         stream = file.open("w", encoding="utf-8")
     if stream is not None and not _locked(stream):
         stream.close()
-        raise ConfigError(f"{folder}: another training writes here; wait until it ends, or choose another --out")
+        raise busy
+    _OWN.add(place)
     try:
         yield
     finally:
+        _OWN.discard(place)
         if stream is not None:
-            file.unlink(missing_ok=True)
+            with contextlib.suppress(OSError):  # a folder that was made read-only, or replaced by a file
+                file.unlink()
             stream.close()
-        for place in made:
+        for new in made:
             with contextlib.suppress(OSError):  # not empty, or not there
-                place.rmdir()
+                new.rmdir()
 
 
 def _locked(stream: IO[str]) -> bool:

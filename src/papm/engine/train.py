@@ -180,13 +180,7 @@ def _train(
     stop = StopOnInterrupt(evaluations)
     callbacks = [c for c in (average, logbook, stop, first_step, keeper) if c is not None]
     trainer = make_trainer(config, folder, device, callbacks, watch=watched)
-    with without_known_warnings():
-        known = folder / "last.ckpt" if (folder / "last.ckpt").exists() and not fresh else None
-        try:
-            trainer.fit(module, datamodule=counting, ckpt_path=known, weights_only=True)
-        except BaseException:
-            end_others(trainer)
-            raise
+    fit(trainer, module, counting, folder / "last.ckpt" if (folder / "last.ckpt").exists() and not fresh else None)
     if stop.interrupted and trainer.global_step < config.steps:
         return RunResult(folder, trainer.global_step, True, None)
     if not trainer.is_global_zero:
@@ -196,6 +190,16 @@ def _train(
     last = Weights(trainer.global_step, state())
     result = finish(config, folder, splits, logbook, device, last, started, network.weights_sha256)
     return RunResult(folder, trainer.global_step, False, result, splits.test or splits.monitor)
+
+
+def fit(trainer: pl.Trainer, module: CountingModule, counting: CountingData, known: Path | None = None) -> None:
+    """Lightning's part of a run, from a checkpoint that is `known` or from the beginning."""
+    with without_known_warnings():
+        try:
+            trainer.fit(module, datamodule=counting, ckpt_path=known, weights_only=True)
+        except BaseException:
+            end_others(trainer)
+            raise
 
 
 def end_others(trainer: pl.Trainer) -> None:

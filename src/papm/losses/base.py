@@ -79,6 +79,7 @@ class CountingLoss(nn.Module):
         if prediction.shape[1] != self.maps:
             wanted = "one map" if self.maps == 1 else f"{self.maps} maps"
             raise ConfigError(f"this loss needs {wanted} an image, the network gives {prediction.shape[1]}")
+        check_images(len(prediction))
         check_density(prediction)
         batch = accept_points(points, prediction.device)
         if len(batch) != len(prediction):
@@ -144,6 +145,7 @@ class PointLoss(CountingLoss):
                 f"proposals need points [B, M, 2], logits [B, M, classes + 1] and reference [M, 2], not "
                 f"{list(prediction.points.shape)}, {list(prediction.logits.shape)}, {list(prediction.reference.shape)}"
             )
+        check_images(b)
         batch = accept_points(points, prediction.points.device)
         if len(batch) != b:
             raise ConfigError(f"proposals of {b} images but points of {len(batch)}")
@@ -190,13 +192,23 @@ def _tensor(image: int, points: Any) -> Tensor:
     return made.reshape(0, 2) if made.numel() == 0 else made
 
 
+def check_images(number: int) -> None:
+    """Refuse a batch of none, whose mean is NaN."""
+    if not number:
+        raise DataError("a loss needs at least one image, and the batch has none")
+
+
 def check_density(density: Tensor) -> None:
-    """Refuse NaN and infinity, naming the image. On the CPU only: on a GPU looking would wait for the device."""
+    """Refuse what is no number of objects, naming the image. On the CPU only: on a GPU looking would wait for the device."""
     if density.is_cuda:
         return
-    good = torch.isfinite(density).flatten(1).all(1)
+    most = 1e150 if density.dtype == torch.float64 else 1e15  # the square of a map's sum must be a number
+    good = (density.abs() <= most).flatten(1).all(1)  # NaN is not
     if not good.all():
-        raise DataError(f"the density of image {int((~good).nonzero()[0])} of the batch holds NaN or infinity")
+        wrong = int((~good).nonzero()[0])
+        raise DataError(
+            f"the density of image {wrong} of the batch holds NaN, infinity, or more than {most:g} in a cell"
+        )
 
 
 def masked(density: Tensor, context: LossContext | None, stride: int) -> Tensor:

@@ -192,9 +192,11 @@ class PointMatchingLoss(PointLoss):
         if columns < 2:
             raise ConfigError(f"logits need a background column and one a class, not {columns} in all")
         if m == 0:  # an image of two pixels: it has no reference points
-            none = logits.sum() + proposals.points.sum()
-            terms = dict.fromkeys(self.weights, none.detach()) | {"surplus": points.valid.sum().to(logits) / max(1, b)}
-            return LossOutput(none, terms, dict(self.weights))
+            none, missed = logits.sum() + proposals.points.sum(), points.valid.sum().to(logits) / max(1, b)
+            terms = {**dict.fromkeys(self.weights, none.detach()), "surplus": missed}
+            if "count" in self.weights:
+                terms["count"] = missed
+            return LossOutput(none + self.weights.get("count", 0.0) * missed, terms, dict(self.weights))
         real = _real(proposals.reference, context)
         chosen = self.match(proposals, points, real)
         matched = chosen >= 0

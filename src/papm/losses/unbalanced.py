@@ -78,20 +78,20 @@ class UnbalancedLoss(CountingLoss):
     @torch.no_grad()
     def _terms(self, result: UnbalancedResult) -> dict[str, tuple[Tensor, Tensor]]:
         """Each term's value [B] and its derivative by the density [B, m]."""
-        ratio = result.ratio() * result.a[..., :, None]  # Π / z, [B, n, m]
         b, eps = result.b, self.reg
         counts = (result.a > 0).sum(1).clamp(min=1)
-        received = torch.bmm(ratio, b[..., None])[..., 0]  # Πᵀ1 of GL: what each point gets
-        missing = torch.where(result.a > 0, received - 1, 0.0)
-        sent = ratio.sum(1) * b
-        plan = ratio * b[:, None]
+        missing = torch.where(result.a > 0, result.received() - 1, 0.0)  # Πᵀ1 of GL: what each point gets
+        # With p = Π/z: Σp, Σ±p and Σ p·ln p of each cell.
+        share, signed, entropy = result.sent(missing.sign())
+        sent = share * b
         area = (counts * b.shape[1]).to(b)[:, None]
-        logs = torch.where(plan > 0, plan.clamp(min=torch.finfo(plan.dtype).tiny).log(), 0.0)
+        some = b > 0
+        logs = torch.where(some, entropy + share * b.clamp(min=torch.finfo(b.dtype).tiny).log(), 0.0)  # Σ p·ln Π
         return {
             "transport": (result.value, result.column_gradient),
             "pixel": ((sent - b).square().sum(1), 2 * (b - sent)),
-            "point": (missing.abs().sum(1), torch.bmm(missing.sign()[:, None], ratio)[:, 0]),
-            "entropy": (eps * (plan * logs).sum((1, 2)) / area[:, 0], eps * (ratio * (1 + logs)).sum(1) / area),
+            "point": (missing.abs().sum(1), signed),
+            "entropy": (eps * (b * logs).sum(1) / area[:, 0], eps * (share + logs) / area),
         }
 
     def compute(self, density: Tensor, points: PointBatch, context: LossContext | None) -> LossOutput:

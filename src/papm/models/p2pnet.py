@@ -195,6 +195,6 @@ def p2pnet(*, trunk: str = "vgg16", num_classes: int = 1, references: str = "2x2
         he_init(network.pyramid)
         for head in (network.offsets, network.classes):
             he_init(head.layers)
-            nn.init.normal_(head.output.weight, std=1e-3)  # references start where they are, classes undecided
+            nn.init.normal_(head.output.weight, std=1e-3)  # proposals start some 4 px from their references
         return network
     return P2PNet(vgg_trunk(trunk, TAPS[trunk]), width or 256, REFERENCES[references], num_classes)

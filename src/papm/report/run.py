@@ -248,7 +248,8 @@ def command(config: Mapping[str, Any], out: str) -> str:
     """The `papm train` line that makes this run again: what its method's recipe does not already set."""
     method, backbone = str(config.get("method", "")), str(config.get("backbone", ""))
     try:
-        recipe = methods.recipe(method, backbone)
+        network = config.get("network")
+        recipe = methods.recipe(method, backbone, network if isinstance(network, Mapping) else None)
     except ConfigError:  # a method this version does not know: spell everything out
         recipe = {}
     base = {**configuration.to_mapping(TrainConfig()), **recipe}

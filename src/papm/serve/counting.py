@@ -180,7 +180,7 @@ def describe(counter: Counter, path: str | Path, limits: Limits) -> dict[str, An
         "name": named or place.resolve().name,
         "method": spec.method,
         "backbone": spec.backbone,
-        "counts": info(spec.backbone).kind,
+        "counts": _counted(counter),
         "classes": list(spec.classes),
         "trained_on": _trained_on(str(spec.config.get("data", ""))),
         "steps": spec.step,
@@ -189,6 +189,12 @@ def describe(counter: Counter, path: str | Path, limits: Limits) -> dict[str, An
         "max_bytes": limits.bytes,
         "version": __version__,
     }
+
+
+def _counted(counter: Counter) -> str:
+    """What is added up: a `density`, `points` above 0.5, or the `expected` number, the sum of their chances."""
+    kind = info(counter.spec.backbone).kind
+    return "expected" if kind == "points" and counter.network.expected else kind
 
 
 def _trained_on(spec: str) -> str:

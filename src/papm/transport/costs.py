@@ -90,17 +90,20 @@ class Cost:
 
         `perspective` needs the height [...] of the frame it refers to and the y [...] of the crop's top edge in it.
         """
-        delta = points[..., :, None, :] - cells.to(points)
-        r2 = delta.square().sum(-1)
+        cells = cells.to(points)
+        dx, dy = (points[..., :, None, k] - cells[:, k] for k in (0, 1))
+        r2 = torch.addcmul(dx.square(), dy, dy)
         if self.radial:
             return self(r2)
         if height is None:
             raise ConfigError("the cost 'perspective' needs the height of the crop or image it refers to")
-        offset = torch.zeros_like(height) if top is None else top
-        mean = (points[..., :, None, 1] + cells[:, 1].to(points)) / 2 + offset[..., None, None]
-        eta = 0.5 + 0.2 * (mean / height[..., None, None]).clamp(0, 1)
-        exponent = (r2.sqrt() / self.unit / eta).clamp(max=60.0)
-        return (self.scale * torch.expm1(exponent)).clamp(max=self.cap)
+        rows = 0.5 * points[..., 1] if top is None else 0.5 * points[..., 1] + top[..., None]
+        # η in pixels as a sum over rows and columns, so that one pass makes it.
+        rows, columns = ((0.25 + 0.2 * part / height[..., None]) * self.unit for part in (rows, 0.5 * cells[:, 1]))
+        eta = (rows[..., :, None] + columns[..., None, :]).clamp(0.5 * self.unit, 0.7 * self.unit)
+        exponent = (r2.sqrt() / eta).clamp(max=60.0)
+        cost = torch.expm1(exponent)
+        return (cost if self.scale == 1 else self.scale * cost).clamp(max=self.cap)
 
 
 def create(

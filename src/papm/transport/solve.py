@@ -288,8 +288,10 @@ def grid_sinkhorn(
     bin_cost = dustbin_cost(reg, cost, dustbin, reach)
     floor = math.exp(-bin_cost / reg)
     dtype = torch.float64 if density.dtype == torch.float64 else torch.float32
-    if solver == "auto" and scaling is None and MIN_FLOOR[torch.float64] <= floor < MIN_FLOOR[torch.float32]:
-        dtype = torch.float64  # still sparse, and far faster than the log solver
+    if solver == "auto" and scaling is None and floor < MIN_FLOOR[torch.float32]:
+        dtype = torch.float64  # down to 1e-150 still sparse, and far faster than the log solver
+    if solver not in ("auto", "log") and floor < MIN_FLOOR[dtype]:
+        raise ConfigError(f"a dustbin of cost {bin_cost:.4g} is too dear for the '{solver}' solver; use 'auto'")
     with torch.no_grad(), torch.autocast(density.device.type, enabled=False):
         valid, xy = points.valid.to(density.device), points.xy.detach().to(density.device, dtype)
         xy = torch.where(valid[..., None], xy, 0.0)  # padding may hold anything
@@ -313,8 +315,6 @@ def grid_sinkhorn(
             )
         if scaling is not None:
             raise ConfigError("ε-scaling is done by the log solver, with a ratio between 0 and 1")
-        if floor < MIN_FLOOR[dtype]:
-            raise ConfigError(f"a dustbin of cost {bin_cost:.4g} is too dear for the '{solver}' solver; use 'auto'")
         problem = WindowProblem(xy, size, stride, cost, reg, window)
         backend = BACKENDS[solver]
 

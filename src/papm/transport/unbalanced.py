@@ -7,7 +7,8 @@ solved in the log domain by damped, symmetric, annealed updates (GL takes them f
     f̃ = λ·softmin_ε(C - g),  g̃ = λ·softmin_ε(C - f),  λ = 1/(1 + ε/ρ),   (f, g) ← ½(f + f̃, g + g̃)
 
 with ε halved from the diameter down to `reg` and one full step last. As ρ → ∞ the damping vanishes: balanced transport.
-Potentials here are relative to the marginals, Π = a·b·exp((f + g - C)/ε).
+Potentials here are relative to the marginals, Π = a·b·exp((f + g - C)/ε). Every pass over the cost is one of
+`papm.transport.softmin`.
 """
 
 from __future__ import annotations
@@ -19,6 +20,8 @@ import torch
 from torch import Tensor
 
 from papm.errors import ConfigError
+from papm.transport import softmin
+from papm.transport.softmin import Way
 
 LARGEST = 1e30  # a potential of something that cannot be matched at all; finite, so that no ∞ - ∞ arises
 
@@ -34,10 +37,20 @@ class UnbalancedResult:
     cost: Tensor
     reg: float
     rho: float
+    way: Way = "torch"  # who passes over the cost
 
     def ratio(self) -> Tensor:
         """Π/(a·b) = exp((f + g - C)/ε), [B, n, m]; at most e⁸⁰."""
-        return torch.exp(((self.f[..., :, None] + self.g[..., None, :] - self.cost) / self.reg).clamp(max=80.0))
+        return softmin.ratio(self.cost, self.f, self.g, self.reg)
+
+    def received(self) -> Tensor:
+        """Π1, what each row gets, [B, n]."""
+        return self.a * softmin.received(self.cost, self.f, self.g, self.b, self.reg, self.way)
+
+    def sent(self, signs: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """Σ_i p, Σ_i signs·p and Σ_i p·ln p of each column [B, m], where p = Π/b: what it sends to row i, by its mass."""
+        sums = softmin.sent(self.cost, self.f, self.g, self.a, self.a * signs, self.reg, self.way)
+        return sums[:, 0], sums[:, 1], sums[:, 2]
 
     def plan(self) -> Tensor:
         """Π, [B, n, m]."""
@@ -94,11 +107,13 @@ def unbalanced(
     ratio: float = 0.5,
     extra: int = 0,
     least: float = 0.0,
+    way: Way | None = None,
 ) -> UnbalancedResult:
     """Solve between weights a [B, n] and b [B, m] (any masses) at cost [B, n, m]; `extra` more updates at the last ε.
 
     Defaults are GL's: ε = 0.01, ρ = 0.5, coordinates in units of the crop. `least` is a mass every column is taken to have
-    in the updates: at zero mass the pull of the rows on it is infinite, and so would be the gradient.
+    in the updates: at zero mass the pull of the rows on it is infinite, and so would be the gradient. `way`: who passes over
+    the cost, by default the fastest that can.
     """
     if not (reg > 0 and rho > 0):
         raise ConfigError(f"ε and ρ must be positive, not {reg} and {rho}")
@@ -108,22 +123,22 @@ def unbalanced(
     with torch.no_grad(), torch.autocast(cost.device.type, enabled=False):
         dtype = torch.float64 if cost.dtype == torch.float64 else torch.float32
         a, b, cost = (t.detach().to(dtype) for t in (a, b, cost))
+        cost = cost.contiguous()
         log_a, log_b = a.log(), b.clamp(min=least).log()
+        by = softmin.way_for(cost) if way is None else way
+
+        def damping(eps: float) -> float:
+            return 1.0 if math.isinf(rho) else 1 / (1 + eps / rho)
 
         def rows(eps: float, g: Tensor) -> Tensor:
-            return _softmin(eps, (log_b + g / eps)[..., None, :] - cost / eps, -1, rho)
+            return softmin.softmin(cost, log_b + g / eps, eps, damping(eps), LARGEST * eps, "columns", by)
 
         def columns(eps: float, f: Tensor) -> Tensor:
-            return _softmin(eps, (log_a + f / eps)[..., :, None] - cost / eps, -2, rho)
+            return softmin.softmin(cost, log_a + f / eps, eps, damping(eps), LARGEST * eps, "rows", by)
 
         steps = schedule(reg, max(diameter, reg), ratio)
         f, g = rows(steps[0], torch.zeros_like(b)), columns(steps[0], torch.zeros_like(a))
         for eps in steps + [reg] * extra:
             f, g = (f + rows(eps, g)) / 2, (g + columns(eps, f)) / 2
         f, g = rows(reg, g), columns(reg, f)
-        return UnbalancedResult(f, g, a, b, cost, reg, rho)
-
-
-def _softmin(eps: float, exponent: Tensor, dim: int, rho: float) -> Tensor:
-    damping = 1.0 if math.isinf(rho) else 1 / (1 + eps / rho)
-    return (-eps * damping * torch.logsumexp(exponent, dim)).clamp(-LARGEST * eps, LARGEST * eps)
+        return UnbalancedResult(f, g, a, b, cost, reg, rho, by)

@@ -159,9 +159,13 @@ def head_lines(path: Path) -> list[str]:
 
 
 def read_csv(path: Path, categories: Collection[str] | None = None) -> Table:
-    """`image, x, y [, label]` a row, with a header or without; a row with blank x and y states an image without objects."""
+    """`image, x, y [, label]` a row, with a header or without; a row with blank x and y states an image without objects.
+
+    Where semicolons separate, 12,5 is 12.5: spreadsheets write both where the comma is the decimal sign.
+    """
     text = read_text(path)
     table = Table(path)
+    commas = _separator(text) == ";"
     rows = _rows(text, path, table.faults)
     columns = None
     for number, cells in rows:
@@ -188,6 +192,8 @@ def read_csv(path: Path, categories: Collection[str] | None = None) -> Table:
             continue
         points = table.images.setdefault(name, Points(line=number))
         if cells[columns.x].strip() or cells[columns.y].strip():
+            if commas:
+                cells = [_with_point(c) if i in (columns.x, columns.y) else c for i, c in enumerate(cells)]
             _add_row(points, cells, columns, path, number, categories)
     for points in table.images.values():
         same_labelling(points, path)
@@ -226,13 +232,26 @@ def _head(path: Path) -> str | None:
         return None
 
 
+def _separator(text: str) -> str:
+    """The commonest of semicolon, tab and comma in the first line; a;1,5;2,5 has as many of both, and is of semicolons."""
+    lines = (line.strip() for line in text.split("\n"))
+    first = next((line for line in lines if line and not line.startswith("#")), "")
+    return max(";\t,", key=first.count) if any(c in first for c in ";\t,") else ","
+
+
+def _with_point(cell: str) -> str:
+    """A number with a decimal comma written with a point; anything else as it is.
+
+    >>> _with_point("12,5"), _with_point("12.5"), _with_point("1.234,5")
+    ('12.5', '12.5', '1.234,5')
+    """
+    return cell.replace(",", ".") if cell.count(",") == 1 and "." not in cell else cell
+
+
 def _rows(text: str, path: Path, faults: list[Fault]) -> list[tuple[int, list[str]]]:
-    """Rows with the line each begins at; the separator is the commonest of comma, semicolon and tab in the first line."""
+    """Rows with the line each begins at."""
     lines = text.split("\n")
-    first = next((line for line in lines if line.strip() and not line.lstrip().startswith("#")), "")
-    parser = csv.reader(
-        (line + "\n" for line in lines), delimiter=max(",;\t", key=first.count), skipinitialspace=True, strict=True
-    )
+    parser = csv.reader((line + "\n" for line in lines), delimiter=_separator(text), skipinitialspace=True, strict=True)
     rows: list[tuple[int, list[str]]] = []
     start = 1
     while True:
