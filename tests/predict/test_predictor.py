@@ -240,6 +240,28 @@ def test_how_points_are_counted_is_kept_with_the_model(tmp_path: Path) -> None:
     assert tiled == pytest.approx(whole, rel=1e-3)
 
 
+@pytest.mark.parametrize(("name", "options"), [("tiny", {}), ("mcnn", {}), ("p2pnet", {"trunk": "tiny"})])
+@pytest.mark.parametrize("tile", ["none", 400])
+def test_half_precision_counts_nearly_the_same(name: str, options: dict[str, str], tile: int | str) -> None:
+    torch.manual_seed(0)
+    network, image = models.create(name, **options), picture(330, 410)
+    exact, half = (
+        Counter(network, ModelSpec(name), "cpu", tile, precision=p, count="expected" if name == "p2pnet" else None)
+        for p in ("32", "bf16")
+    )
+    one, other = exact.predict(image), half.predict(image)
+    assert other.count == pytest.approx(one.count, rel=0.02) and other.count != one.count
+    if other.density is not None:
+        assert other.density.dtype == torch.float32 and float(other.density.double().sum()) == pytest.approx(
+            other.count
+        )
+
+
+def test_other_precisions_are_refused() -> None:
+    with pytest.raises(ConfigError, match="precision"):
+        Counter(models.create("tiny"), ModelSpec("tiny"), "cpu", precision="8")
+
+
 def test_infer_keeps_no_gradient() -> None:
     output = infer(counter().network, picture())
     assert isinstance(output, DensityOutput) and not output.density.requires_grad

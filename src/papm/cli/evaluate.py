@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from papm.cli.options import Count, Device, Tile
+from papm.cli.options import Count, Device, How, Precision, Tile
 from papm.errors import ConfigError, unknown
 
 if TYPE_CHECKING:
@@ -57,6 +57,7 @@ def evaluate(
     ] = None,
     tile: Tile = "auto",
     count: Count = None,
+    precision: Precision = "32",
     json: Annotated[bool, typer.Option("--json", help="Print the result as JSON.")] = False,
 ) -> None:
     """Count a split and compare with its annotations; with --localization compare where the objects are.
@@ -73,6 +74,7 @@ def evaluate(
     """
     if device not in ("auto", "cpu", "cuda"):
         raise ConfigError(f"device is auto, cpu or cuda, not '{device}'")
+    how = How(device, tile, count, precision)
     if localization is None:
         given = {
             "--radius": radius,
@@ -83,7 +85,7 @@ def evaluate(
         for option, value in given.items():
             if value is not None:
                 raise ConfigError(f"{option} goes with --localization {' or '.join(PROTOCOLS)}")
-        _count(*_both(model, data), split, device, out, json, _options(data, options), grid, submission, tile, count)
+        _count(*_both(model, data), split, how, out, json, _options(data, options), grid, submission)
         return
     if grid or submission is not None:
         raise ConfigError("--game and --submission go with counts; leave out --localization")
@@ -93,9 +95,7 @@ def evaluate(
 
     if predictions is None and ground_truth is None:
         sized = localization == "nwpu" and not radii
-        found, about = points.from_model(
-            *_both(model, data), split, device, sized, _options(data, options), tile, count
-        )
+        found, about = points.from_model(*_both(model, data), split, how, sized, _options(data, options))
     else:
         if predictions is None or ground_truth is None:
             raise ConfigError("--predictions and --ground-truth go together: give both files")
@@ -155,14 +155,12 @@ def _count(
     model: Path,
     data: str,
     split: str,
-    device: str,
+    how: How,
     out: Path | None,
     json: bool,
     options: dict[str, Any],
     grid: bool,
     submission: Path | None,
-    tile: str,
-    count: str | None,
 ) -> None:
     from papm.cli import ui
     from papm.cli.localization import keep_sizes, open_split
@@ -171,11 +169,10 @@ def _count(
     from papm.data.resize import OPTIONS, bounds
     from papm.engine import evaluate as engine
     from papm.engine.result import scores
-    from papm.predict.predictor import Counter
 
     if submission is not None:
         keep_sizes(options, "--submission")
-    counter = Counter.load(model, device, tile, count)
+    counter = how.load(model)
     if not set(options) & set(
         OPTIONS
     ):  # images as the model knows them, unless somebody wants to see what happens else
@@ -199,6 +196,7 @@ def _count(
             counter.network,
             dataset,
             grid=grid,
+            precision=counter.precision,
             tile=counter.tile,
             classes=counter.spec.classes,
             on_item=advance,

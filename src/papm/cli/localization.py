@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from papm.cli.options import How
 from papm.errors import ConfigError, DataError, unknown
 
 if TYPE_CHECKING:
@@ -84,11 +85,9 @@ def from_model(
     model: Path,
     data: str,
     split: str,
-    device: str,
+    how: How,
     sized: bool,
     options: Mapping[str, Any] | None = None,
-    tile: str = "auto",
-    count: str | None = None,
 ) -> tuple[PointSet, dict[str, str]]:
     """Points that a model finds in a split, within regions of interest; `sized` asks for the sizes of the objects.
 
@@ -96,10 +95,9 @@ def from_model(
     """
     from papm.cli import ui
     from papm.data import require_annotated
-    from papm.predict.predictor import Counter
 
     keep_sizes(options or {}, "--localization")
-    counter = Counter.load(model, device, tile, count)
+    counter = how.load(model)
     dataset, split = open_split(data, split, options)
     require_annotated(dataset)
     if not len(dataset):

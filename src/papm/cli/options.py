@@ -2,12 +2,20 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+if TYPE_CHECKING:
+    from papm.predict.predictor import Counter
+
 Device = Annotated[str, typer.Option(help="auto, cpu or cuda.")]
 Tile = Annotated[str, typer.Option(help="Cut large images into tiles: auto, none, or the side of a tile in pixels.")]
+Precision = Annotated[
+    str, typer.Option(help="32, or bf16: twice as fast where the device has it, counts differ by about 0.1 %.")
+]
 Count = Annotated[
     str | None,
     typer.Option(
@@ -15,3 +23,19 @@ Count = Annotated[
         show_default=False,
     ),
 ]
+
+
+@dataclass(frozen=True)
+class How:
+    """How a model is to count, as a command was told."""
+
+    device: str = "auto"
+    tile: str = "auto"
+    count: str | None = None
+    precision: str = "32"
+
+    def load(self, model: Path) -> Counter:
+        """The model, ready to count so."""
+        from papm.predict.predictor import Counter  # torch is slow to import, and --help does not need it
+
+        return Counter.load(model, self.device, self.tile, self.count, self.precision)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from papm.cli.options import Count, Device, Tile
+from papm.cli.options import Count, Device, How, Precision, Tile
 from papm.errors import DataError
 
 if TYPE_CHECKING:
@@ -40,6 +40,7 @@ def predict(
     ] = None,
     tile: Tile = "auto",
     count: Count = None,
+    precision: Precision = "32",
     json: Annotated[bool, typer.Option("--json", help="Print the counts as JSON.")] = False,
 ) -> None:
     """Count in images: counts.csv, points.csv, results.json and a picture for each.
@@ -54,7 +55,6 @@ def predict(
     from papm.data.readers.regions import open_regions
     from papm.images import find_images, nearly_black, read_image
     from papm.predict.overlay import overlay, save_png
-    from papm.predict.predictor import Counter
     from papm.predict.results import file_names, image_names, write_results
 
     files: list[Path] = []
@@ -70,7 +70,7 @@ def predict(
         else:
             raise DataError(f"{path}: no such image or folder")
     regions = None if roi is None else open_regions(roi)
-    counter = Counter.load(model, device, tile, count)
+    counter = How(device, tile, count, precision).load(model)
     predictions, faults, dark = [], [], []
     files = list(dict.fromkeys(files))
     names = image_names(files)

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from papm.cli.options import Count, Device, Tile
+from papm.cli.options import Count, Device, How, Precision, Tile
 
 
 def add(app: typer.Typer) -> None:
@@ -21,6 +21,7 @@ def serve(
     device: Device = "auto",
     tile: Tile = "auto",
     count: Count = None,
+    precision: Precision = "32",
     max_megapixels: Annotated[float, typer.Option(help="Refuse larger images.")] = 100.0,
     open_browser: Annotated[bool, typer.Option("--open", help="Open the page in the browser.")] = False,
 ) -> None:
@@ -46,10 +47,9 @@ def serve(
     limits = Limits(max_megapixels)
     import torch
 
-    from papm.predict.predictor import Counter
     from papm.serve.app import application
 
-    counter = Counter.load(model, device, tile, count)
+    counter = How(device, tile, count, precision).load(model)
     if isinstance(counter.tile, int):  # a side too small for the network is said now, not with the first large image
         counter.predict(torch.zeros(3, 1, counter.tile + 1, dtype=torch.uint8), points=False)
     with listen(host, port) as sock:

@@ -89,23 +89,20 @@ def evaluate(
     names = _classes_of(network, dataset, classes)
     was_training = network.training
     network.eval()
-    device = next(network.parameters()).device
-    half = {"bf16": torch.bfloat16, "16": torch.float16}.get(precision)
     # Every image has its own size: searching the fastest convolution for each costs more than it gives.
     benchmark, torch.backends.cudnn.benchmark = torch.backends.cudnn.benchmark, False
     predicted, errors, apart = [], [], []
     readings: dict[str, list[Tensor]] = {}
     try:
         for sample in dataset:
-            with torch.autocast(device.type, dtype=half, enabled=half is not None):
-                output = infer(network, sample.image, tile, on_tile)
-                predicted.append(counts(output, roi=sample.roi)[0])
-                if isinstance(output, PointProposals):
-                    for how in COUNTS:
-                        other = dataclasses.replace(output, expected=how == "expected")
-                        readings.setdefault(how, []).append(counts(other, roi=sample.roi)[0])
-                if names:
-                    apart.append(class_counts(output, roi=sample.roi)[0])
+            output = infer(network, sample.image, tile, on_tile, precision)
+            predicted.append(counts(output, roi=sample.roi)[0])
+            if isinstance(output, PointProposals):
+                for how in COUNTS:
+                    other = dataclasses.replace(output, expected=how == "expected")
+                    readings.setdefault(how, []).append(counts(other, roi=sample.roi)[0])
+            if names:
+                apart.append(class_counts(output, roi=sample.roi)[0])
             if grid:
                 errors.append(grid_errors(output, sample))
             if on_item is not None:

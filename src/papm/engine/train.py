@@ -236,10 +236,10 @@ def place_on(device: torch.device, module: CountingModule, counting: CountingDat
     whole = records_whole_steps(device, module, counting, config)
     if whole:
         counting.keep_plans = module.record = True
-    if device.type != "cuda":
-        return
     network = module.network
     network.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+    if device.type != "cuda":
+        return
     if config.compile == "yes" or (config.compile == "auto" and config.steps >= COMPILE_PAYS):
         network.compile(mode=None if whole else COMPILE_MODE, dynamic=False)
         counting.compile_crops()

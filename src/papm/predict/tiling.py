@@ -36,6 +36,7 @@ log = logging.getLogger(__name__)
 Tile = int | str  # "auto", "none", or the side in pixels of what a network sees at once
 Output = DensityOutput | PointProposals
 OnTile = Callable[[int, int], None]  # (tiles done, tiles in all)
+HALVES = {"bf16": torch.bfloat16, "16": torch.float16}
 
 
 @dataclass(frozen=True)
@@ -121,15 +122,31 @@ def zones(size: tuple[int, int], side: int, reach: int, multiple: int) -> list[Z
 
 
 @torch.no_grad()
-def infer(network: torch.nn.Module, image: Tensor, tile: Tile = "auto", on_tile: OnTile | None = None) -> Output:
-    """Run a network on one image, uint8 [3, H, W], on the network's device; in tiles where the image asks for it."""
+def infer(
+    network: torch.nn.Module,
+    image: Tensor,
+    tile: Tile = "auto",
+    on_tile: OnTile | None = None,
+    precision: str | None = None,
+) -> Output:
+    """Run a network on one image, uint8 [3, H, W], on the network's device; in tiles where the image asks for it.
+
+    `precision` "32", "bf16" or "16"; without one, that of the caller.
+    """
+    if precision is not None:
+        kind, half = next(network.parameters()).device.type, HALVES.get(precision)
+        with torch.autocast(kind, dtype=half, enabled=half is not None):
+            output = infer(network, image, tile, on_tile)
+        return (
+            dataclasses.replace(output, density=output.density.float()) if isinstance(output, DensityOutput) else output
+        )
     device = next(network.parameters()).device
     size = (int(image.shape[1]), int(image.shape[2]))
     side = side_of(network, size, tile)
     if side is None:
         # Not through __call__: a compiled network would be compiled again for every image size.
-        output: Output = network.forward(normalize(image.to(device))[None])
-        return output
+        made: Output = network.forward(normalize(image.to(device))[None])
+        return made
     reach = _reach(network)
     if reach is None:
         _say_approximate(type(network).__name__)
