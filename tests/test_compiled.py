@@ -8,8 +8,9 @@ import shutil
 from pathlib import Path
 
 import pytest
+import torch
 
-from papm.compiled import c_library
+from papm.compiled import buildable, c_library
 
 needs_compiler = pytest.mark.skipif(not any(map(shutil.which, ("cc", "gcc", "clang"))), reason="no C compiler")
 
@@ -55,3 +56,18 @@ def test_turned_off_or_without_a_compiler(tmp_path: Path, monkeypatch: pytest.Mo
     monkeypatch.setattr(shutil, "which", lambda name: None)
     assert c_library(source) is None
     assert not (tmp_path / "cache").exists()
+
+
+def test_a_kernel_that_cannot_be_built_is_said_once_and_not_used(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def fails() -> None:
+        raise RuntimeError("no headers")
+
+    monkeypatch.setattr(torch.cuda, "_compile_kernel", None, raising=False)  # a torch that has it
+    assert buildable(lambda: "made", "a kernel") and not caplog.text
+    assert not buildable(fails, "a kernel")
+    assert "a kernel could not be built, another path is used: no headers" in caplog.text
+    monkeypatch.delattr(torch.cuda, "_compile_kernel")
+    caplog.clear()
+    assert not buildable(lambda: "made", "a kernel") and not caplog.text  # an older torch: nothing to mend

@@ -15,6 +15,7 @@ import platform
 import shutil
 import subprocess
 import tempfile
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -78,6 +79,18 @@ def cuda_kernel(text: str, name: str, device: torch.device) -> Any:
     """The kernel `name` of a CUDA source; raises whatever the driver or the compiler does."""
     with torch.cuda.device(device):
         return torch.cuda._compile_kernel(text, name)
+
+
+def buildable(build: Callable[[], object], what: str) -> bool:
+    """Whether this torch and this device build a CUDA kernel; a line in the log where they should and cannot."""
+    if not hasattr(torch.cuda, "_compile_kernel"):
+        return False
+    try:
+        build()
+        return True
+    except Exception as error:  # any failure of the driver or the compiler: another path does the work
+        log.warning("%s could not be built, another path is used: %s", what, error)
+        return False
 
 
 @functools.lru_cache(maxsize=8)

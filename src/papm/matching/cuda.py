@@ -7,17 +7,15 @@ the size (on one H200 about 8192 columns). See `papm.compiled` for how it is bui
 from __future__ import annotations
 
 import functools
-import logging
 from pathlib import Path
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from papm.compiled import PLAIN_SHARED, cuda_kernel, shared_limit
+from papm.compiled import PLAIN_SHARED, buildable, cuda_kernel, shared_limit
 from papm.errors import ConfigError
 
-log = logging.getLogger(__name__)
 SOURCE = Path(__file__).with_name("assign.cu")
 THREADS = 1024
 ROUNDS = 16  # of bids: each takes all free rows at once
@@ -42,14 +40,7 @@ def default_redux(device: torch.device) -> bool:
 @functools.lru_cache(maxsize=8)
 def available(device: torch.device) -> bool:
     """Whether the kernel can be built for this device (builds it at the first call)."""
-    if not hasattr(torch.cuda, "_compile_kernel"):
-        return False
-    try:
-        _compiled(device, default_redux(device))
-        return True
-    except Exception as error:  # any failure of the driver or the compiler: another path does the work
-        log.warning("the CUDA assignment kernel could not be built, using the CPU: %s", error)
-        return False
+    return buildable(lambda: _compiled(device, default_redux(device)), "the CUDA kernel of the assignment")
 
 
 def shared_bytes(n: int, m: int) -> int:

@@ -7,21 +7,19 @@ NVRTC comes with torch's CUDA build, and torch compiles the kernel where it find
 from __future__ import annotations
 
 import functools
-import logging
 from typing import Any
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from papm.compiled import PLAIN_SHARED, cuda_kernel, shared_limit
+from papm.compiled import PLAIN_SHARED, buildable, cuda_kernel, shared_limit
 from papm.errors import ConfigError
 from papm.graphs import round_up
 from papm.transport import graphs
 from papm.transport.sorted_windows import SortedWindows, list_starts
 from papm.transport.windows import Window, WindowProblem
 
-log = logging.getLogger(__name__)
 THREADS = 1024
 LANES = 8  # threads to a cell
 CLUSTER = 8  # blocks to an image, where the device has clusters; 8 is the most that every such device allows
@@ -54,14 +52,8 @@ def _compiled(half: tuple[int, ...], floor: float, lanes: int, cluster: int, dev
 @functools.lru_cache(maxsize=8)
 def available(device: torch.device) -> bool:
     """Whether kernels can be built for this device (tries a small one at the first call)."""
-    if not hasattr(torch.cuda, "_compile_kernel"):
-        return False
-    try:
-        _compiled((0, 1, 0), 1e-16, LANES, default_cluster(device), device)
-        return True
-    except Exception as error:  # any failure of the driver or the compiler: another path does the work
-        log.warning("the CUDA transport kernel could not be built, using another path: %s", error)
-        return False
+    small = functools.partial(_compiled, (0, 1, 0), 1e-16, LANES)
+    return buildable(lambda: small(default_cluster(device), device), "the CUDA kernel of transport")
 
 
 @functools.lru_cache(maxsize=8)

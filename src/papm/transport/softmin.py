@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import ctypes
 import functools
-import logging
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -17,9 +16,8 @@ from typing import Any, Literal
 import torch
 from torch import Tensor
 
-from papm.compiled import c_library, cuda_kernel
+from papm.compiled import buildable, c_library, cuda_kernel
 
-log = logging.getLogger(__name__)
 SOURCE = Path(__file__).with_name("softmin.c")
 CUDA_SOURCE = Path(__file__).with_name("softmin.cu")
 STEEPEST = 80.0  # largest exponent of a plan: e⁸⁰ is a large number in float32, and no infinity
@@ -132,15 +130,8 @@ def _kernel(name: str, device: torch.device) -> Any:
 
 @functools.lru_cache(maxsize=8)
 def _cuda_available(device: torch.device) -> bool:
-    if not hasattr(torch.cuda, "_compile_kernel"):
-        return False
-    try:
-        for name in ("softmin_rows", "softmin_columns", "plan_rows", "plan_columns"):
-            _kernel(name, device)
-        return True
-    except Exception as error:  # any failure of the driver or the compiler: torch does the work
-        log.warning("the CUDA kernels of unbalanced transport could not be built, a slower path is used: %s", error)
-        return False
+    names = ("softmin_rows", "softmin_columns", "plan_rows", "plan_columns")
+    return buildable(lambda: [_kernel(name, device) for name in names], "the CUDA kernels of unbalanced transport")
 
 
 def _on_gpu(name: str, tensors: tuple[Tensor, ...], sizes: tuple[int, int], numbers: tuple[float, ...]) -> None:
