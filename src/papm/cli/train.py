@@ -123,6 +123,9 @@ def train(
         if not engine.is_first_process():
             return
         ui.print_json(found) if json else ui.say(in_words(found, resolved))
+        for line in before_training(resolved):
+            if "--dry-run" not in line:  # which is being done
+                ui.note(line)
         return
     advice = [] if resume else before_training(resolved)
     with ui.bar() as progress:

@@ -144,9 +144,9 @@ def read_polygons(text: str) -> Polygons:
         if len(several) > MOST_POLYGONS:
             raise ValueError(f"{len(several)} polygons, more than {MOST_POLYGONS}")
         return [np.array(_corners(polygon), dtype=np.float64) for polygon in several]
-    except RecursionError:
+    except (RecursionError, json.JSONDecodeError):
         raise DataError("roi: not a list of corners [[x, y], …]") from None
-    except ValueError as error:  # JSONDecodeError is one
+    except ValueError as error:
         raise DataError(f"roi: not a polygon ({plain_name(str(error))})") from None
 
 
