@@ -247,7 +247,7 @@ def command(folder: Path, *more: str) -> list[str]:
     return [sys.executable, "-m", "papm", "train", SPEC, "--backbone", "tiny", "--out", str(folder), *keys, *more]
 
 
-def wait_for(condition: object, seconds: float = 90) -> None:
+def wait_for(condition: object, seconds: float = 240) -> None:
     end = time.monotonic() + seconds
     while time.monotonic() < end:
         if condition():  # type: ignore[operator]
