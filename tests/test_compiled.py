@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import ctypes
 import logging
+import multiprocessing
+import os
 import shutil
+import threading
 from pathlib import Path
 
 import pytest
 import torch
 
-from papm.compiled import buildable, c_library
+from papm.compiled import buildable, c_library, on_threads
 
 needs_compiler = pytest.mark.skipif(not any(map(shutil.which, ("cc", "gcc", "clang"))), reason="no C compiler")
 
@@ -71,3 +74,26 @@ def test_a_kernel_that_cannot_be_built_is_said_once_and_not_used(
     monkeypatch.delattr(torch.cuda, "_compile_kernel")
     caplog.clear()
     assert not buildable(lambda: "made", "a kernel") and not caplog.text  # an older torch: nothing to mend
+
+
+def test_jobs_on_threads_come_back_in_order(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch, "get_num_threads", lambda: 3)
+    for pays in (True, False):
+        assert on_threads(lambda k: k * k, 7, pays) == [k * k for k in range(7)] and on_threads(str, 0, pays) == []
+    with pytest.raises(ZeroDivisionError):
+        on_threads(lambda k: 1 // k, 4, pays=True)
+    met = {on_threads(lambda k: threading.get_ident(), 2, pays)[0] for pays in (True, False)}
+    assert len(met) == 2 and threading.get_ident() in met
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
+def test_a_forked_process_has_threads_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Those of its parent are not there any more: waiting for them would be for ever."""
+    monkeypatch.setattr(torch, "get_num_threads", lambda: 2)
+    assert on_threads(lambda k: k, 4, pays=True) == [0, 1, 2, 3]
+    context = multiprocessing.get_context("fork")
+    answers = context.SimpleQueue()
+    child = context.Process(target=lambda: answers.put(on_threads(lambda k: 2 * k, 4, pays=True)))
+    child.start()
+    child.join(60)
+    assert child.exitcode == 0 and answers.get() == [0, 2, 4, 6]

@@ -16,14 +16,16 @@ import shutil
 import subprocess
 import tempfile
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 
 from papm.files import cache_root
 
 log = logging.getLogger(__name__)
+T = TypeVar("T")
 FLAGS = ("-O3", "-std=c99", "-shared", "-fPIC", "-fno-math-errno", "-fno-trapping-math")
 # Bytes of shared memory kept for the arrays that a CUDA kernel declares itself, and for the system.
 OWN_SHARED = 4 * 1024
@@ -73,6 +75,20 @@ def c_library(source: Path, *flags: str) -> ctypes.CDLL | None:
     except (OSError, RuntimeError, subprocess.SubprocessError) as error:
         log.warning("%s could not be compiled, a slower path is used: %s", source.name, error)
         return None
+
+
+@functools.lru_cache(maxsize=4)
+def _pool(process: int, threads: int) -> ThreadPoolExecutor:
+    """Kept, since starting threads takes as long as a small job; by process, since a fork has none of them."""
+    return ThreadPoolExecutor(threads, "papm-compiled")
+
+
+def on_threads(job: Callable[[int], T], number: int, pays: bool) -> list[T]:
+    """job(0), job(1), …, several at a time where that pays: compiled code does not hold the interpreter's lock."""
+    threads = min(torch.get_num_threads(), number)
+    if threads > 1 and pays:
+        return list(_pool(os.getpid(), threads).map(job, range(number)))
+    return [job(k) for k in range(number)]
 
 
 def cuda_kernel(text: str, name: str, device: torch.device) -> Any:

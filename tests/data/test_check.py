@@ -16,7 +16,8 @@ from scipy.spatial.distance import cdist
 
 import papm.data
 from papm.data.base import _READERS, Annotation, Entry, Reader, file_formats
-from papm.data.check import Finding, Severity, check, has_errors, summary
+from papm.data.check import Finding, Severity, check, has_errors
+from papm.data.summary import summary
 from papm.errors import ConfigError
 from papm.structures import Sample
 

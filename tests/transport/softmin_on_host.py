@@ -62,7 +62,7 @@ extern "C" void run_plan_columns(GRID, In c, In f, In g, In a, In s, Out o, int 
 def build(folder: Path) -> ctypes.CDLL:
     """Compile the CUDA source for the host; raises CalledProcessError when the compiler refuses it."""
     source, made = folder / "softmin.cc", folder / "softmin.so"
-    source.write_text(SHIM + softmin.CUDA_SOURCE.read_text(encoding="utf-8") + LAUNCH, encoding="utf-8")
+    source.write_text(SHIM + softmin.source() + LAUNCH, encoding="utf-8")
     command = ["g++", "-std=c++20", "-O1", "-shared", "-fPIC", "-pthread", str(source), "-o", str(made)]
     subprocess.run(command, check=True, capture_output=True, text=True, timeout=120)
     return ctypes.CDLL(str(made))

@@ -71,7 +71,7 @@ def info(data: Data, options: Options = None, json: Json = False) -> None:
     from papm.cli import dataset_io as io
     from papm.cli import ui
     from papm.data.annotators import agreement
-    from papm.data.check import summary
+    from papm.data.summary import summary
 
     opened = io.open_dataset(data, options)
     found = summary(opened)
@@ -253,7 +253,7 @@ def check(
         )
         if n["error"]:
             advice = "Mend the errors, then check again."
-            if all("image, the farthest at" in f.message for f in findings if f.severity == "error"):  # stray clicks
+            if all(f.outside for f in findings if f.severity == "error"):  # stray clicks
                 advice = f"Mend the errors, or: papm data convert {shlex.quote(data)} --out NEW --inside-only"
         else:
             import torch

@@ -123,9 +123,8 @@ def train(
         if not engine.is_first_process():
             return
         ui.print_json(found) if json else ui.say(in_words(found, resolved))
-        for line in before_training(resolved):
-            if "--dry-run" not in line:  # which is being done
-                ui.note(line)
+        for line in before_training(resolved, timed=True):
+            ui.note(line)
         return
     advice = [] if resume else before_training(resolved)
     with ui.bar() as progress:
@@ -161,8 +160,8 @@ def train(
     ui.say(f"Run: {out}   Report: {report}   Next: papm predict {shlex.quote(str(out))} IMAGE --out results")
 
 
-def before_training(config: TrainConfig) -> list[str]:
-    """What is worth knowing before hours are spent: a large network on a CPU, or one that starts from nothing.
+def before_training(config: TrainConfig, timed: bool = False) -> list[str]:
+    """What is worth knowing before hours are spent: a large network on a CPU (unless `timed`), or one that starts from nothing.
 
     >>> from papm.config import TrainConfig
     >>> before_training(TrainConfig(data="photos", backbone="tiny"))
@@ -176,7 +175,7 @@ def before_training(config: TrainConfig) -> list[str]:
     if config.network.get("trunk", about.trunk) in (None, "tiny"):
         return []
     said = []
-    if config.device == "cpu" or (config.device == "auto" and not torch.cuda.is_available()):
+    if not timed and (config.device == "cpu" or (config.device == "auto" and not torch.cuda.is_available())):
         small = "network.trunk=tiny" if about.kind == "points" else "--backbone tiny"
         said.append(f"{config.backbone} is slow on a CPU: --dry-run says how long it takes; {small} is made for a CPU.")
     if config.weights is None and config.init is None:

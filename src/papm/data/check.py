@@ -7,17 +7,15 @@ warnings deserve a look, infos are legitimate but worth knowing.
 from __future__ import annotations
 
 import hashlib
-import statistics
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-import numpy as np
 import torch
 from torch import Tensor
 
-from papm.data.base import Annotation, Dataset, Entries, Entry, Expected, Reader, nearest, reader, settle, unexpected
+from papm.data.base import Annotation, Entries, Entry, Expected, Reader, nearest, reader, settle, unexpected
 from papm.data.readers.faults import AnnotationError
 from papm.data.readers.formats import looks_like_txt
 from papm.data.readers.yolo import looks_like_yolo
@@ -40,6 +38,7 @@ class Finding:
     file: Path | None
     line: int | None
     message: str
+    outside: bool = False  # points outside their image, which `papm data convert --inside-only` leaves out
 
     def __str__(self) -> str:
         where = "" if self.file is None else f"{self.file}:{self.line}: " if self.line else f"{self.file}: "
@@ -220,7 +219,8 @@ def _look(entry: Entry, r: Reader, decode: bool, findings: list[Finding]) -> _Se
             f"the farthest at ({x:.1f}, {y:.1f}), " + ("on its border" if away < 0.05 else f"{away:.1f} px away")
         )
         line = annotation.lines[worst] if annotation.lines else None
-        findings.append(Finding("error" if r.outside_is_error else "warning", entry.annotation, line, message))
+        severity: Severity = "error" if r.outside_is_error else "warning"
+        findings.append(Finding(severity, entry.annotation, line, message, outside=True))
     fractions = int(((points >= 0) & (points <= 1)).all(-1).sum()) if min(size) > 8 else 0
     region = _region(entry, points, size, findings)
     whole = int((points == points.round()).all(-1).sum())
@@ -398,48 +398,3 @@ def _strays(entries: Sequence[Entry], own_data: bool) -> list[Finding]:
 
 def _listed(folder: Path) -> list[Path]:
     return list(folder.iterdir()) if folder.is_dir() else []
-
-
-def summary(datasets: Mapping[str, Dataset]) -> dict[str, dict[str, Any]]:
-    """What is in each split, in plain numbers (ready for JSON): images, points, counts an image, and blemishes.
-
-    `neighbour_distance` is the spacing in a typical image: the median over images of the median distance of a point to its
-    nearest neighbour, in pixels; `neighbour_distance_of_points` the median over all points, which dense images dominate.
-    Only points inside their image enter these two. `size_min` and `size_max` are [H, W] of the fewest and most pixels.
-    """
-    return {split: _summary(d) for split, d in datasets.items()}
-
-
-def _summary(dataset: Dataset) -> dict[str, Any]:
-    counts = [s.count for s in dataset]
-    distances = [d for s in dataset if len(d := _neighbour_distances(s.points_inside))]
-    heights, widths = [s.size[0] for s in dataset], [s.size[1] for s in dataset]
-    pixels = [s.size[0] * s.size[1] for s in dataset]
-    smallest, largest = (f(range(len(pixels)), key=pixels.__getitem__) if pixels else None for f in (min, max))
-    return {
-        "images": len(counts),
-        "points": sum(counts),
-        "count_min": min(counts, default=0),
-        "count_mean": statistics.fmean(counts) if counts else 0.0,
-        "count_median": float(statistics.median(counts)) if counts else 0.0,
-        "count_max": max(counts, default=0),
-        "without_points": sum(c == 0 for c in counts),
-        "outside": sum(int((~s.inside).sum()) for s in dataset),
-        "duplicates": sum(s.count - len(torch.unique(s.points, dim=0)) for s in dataset),
-        "neighbour_distance": float(np.median([np.median(d) for d in distances])) if distances else None,
-        "neighbour_distance_of_points": float(np.median(np.concatenate(distances))) if distances else None,
-        "short_side_min": min((min(h, w) for h, w in zip(heights, widths)), default=0),
-        "size_min": None if smallest is None else [heights[smallest], widths[smallest]],
-        "size_max": None if largest is None else [heights[largest], widths[largest]],
-    }
-
-
-def _neighbour_distances(points: Tensor) -> np.ndarray[Any, np.dtype[np.float64]]:
-    """Distance of each point to its nearest neighbour [n]; none for fewer than two points."""
-    from scipy.spatial import cKDTree
-
-    if len(points) < 2:
-        return np.zeros(0)
-    xy = points.double().numpy()
-    distance: np.ndarray[Any, np.dtype[np.float64]] = cKDTree(xy).query(xy, k=2)[0][:, 1]
-    return distance

@@ -34,6 +34,13 @@ from papm.transport.solve import Solver, check_settings, dustbin_cost
 PERSPECTIVE_SCALE = 256 / 0.0535
 
 
+def pooled_stride(asked: int, stride: int) -> int:
+    """The stride at which mass is moved: that of the network, or a multiple of it."""
+    if asked < 1 or (asked > stride and asked % stride):
+        raise ConfigError(f"ot_stride {asked} must be a multiple of the network's stride {stride}")
+    return max(int(asked), stride)
+
+
 def sum_pool(density: Tensor, factor: int) -> Tensor:
     """[B, 1, h, w] → [B, 1, ceil(h/f), ceil(w/f)], cells added up: the count is kept.
 
@@ -68,8 +75,6 @@ class TransportLoss(CountingLoss):
         super().__init__(stride)
         if reduction not in ("mean", "sum"):
             raise unknown("reduction", reduction, ("mean", "sum"))
-        if ot_stride < 1 or (ot_stride > self.stride and ot_stride % self.stride):
-            raise ConfigError(f"ot_stride {ot_stride} must be a multiple of the network's stride {self.stride}")
         if cost is not None:
             check_settings(reg, iterations, solver)
             # With an infinite one a cell without mass would have an infinite potential.
@@ -77,7 +82,7 @@ class TransportLoss(CountingLoss):
                 raise ConfigError("the dustbin of a loss must have a finite cost")
         self.cost, self.reg, self.iterations = cost, float(reg), int(iterations)
         self.w_ot, self.w_tv, self.reduction = float(w_ot), float(w_tv), reduction
-        self.ot_stride = max(int(ot_stride), self.stride)
+        self.ot_stride = pooled_stride(ot_stride, self.stride)
         self.reach, self.dustbin, self.solver = reach, dustbin, solver
 
     def solve(self, density: Tensor, points: PointBatch, context: LossContext | None = None) -> TransportResult:

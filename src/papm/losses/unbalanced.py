@@ -20,7 +20,7 @@ from torch import Tensor
 
 from papm.errors import ConfigError
 from papm.losses.base import CountingLoss, LossContext, masked, register, with_gradient
-from papm.losses.transport import sum_pool
+from papm.losses.transport import pooled_stride, sum_pool
 from papm.structures import LossOutput, PointBatch
 from papm.transport.costs import Anchor, Cost
 from papm.transport.unbalanced import UnbalancedResult, unbalanced
@@ -58,14 +58,12 @@ class UnbalancedLoss(CountingLoss):
         extra: int = 0,
     ) -> None:
         super().__init__(stride)
-        if ot_stride < 1 or (ot_stride > self.stride and ot_stride % self.stride):
-            raise ConfigError(f"ot_stride {ot_stride} must be a multiple of the network's stride {self.stride}")
         self.cost, self.reg, self.rho, self.extra = cost, float(reg), float(rho), int(extra)
         self.weights = {
             "transport": 1.0, "pixel": float(w_pixel), "point": float(w_point),
             "entropy": float(w_entropy), "count": float(w_count),
         }  # fmt: skip
-        self.ot_stride = max(int(ot_stride), self.stride)
+        self.ot_stride = pooled_stride(ot_stride, self.stride)
 
     def _frame(self, density: Tensor, context: LossContext | None) -> tuple[Tensor | None, Tensor]:
         """Top [B] of the crop in the frame that heights refer to, and the frame's height [B]."""

@@ -10,13 +10,13 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Sequence
-from concurrent.futures import ThreadPoolExecutor
 from typing import Literal, get_args, overload
 
 import torch
 from scipy.optimize import linear_sum_assignment
 from torch import Tensor
 
+from papm.compiled import on_threads
 from papm.errors import ConfigError, unknown
 from papm.matching import cuda, native
 from papm.matching.problem import Assignment, Pairs, prepare, refuse
@@ -164,11 +164,7 @@ def _on_host(costs: list[Tensor], solver: Solver) -> list[Pairs]:
         order = found.argsort()
         return found[order], rows[order]
 
-    threads = min(torch.get_num_threads(), len(costs))
-    if threads < 2 or sum(c.numel() for c in costs) < THREAD_WORK:
-        return [one(k) for k in range(len(costs))]
-    with ThreadPoolExecutor(threads) as pool:
-        return list(pool.map(one, range(len(costs))))
+    return on_threads(one, len(costs), pays=sum(c.numel() for c in costs) >= THREAD_WORK)
 
 
 def _native(cost: Tensor, problem: int) -> Tensor:

@@ -133,20 +133,24 @@ def infer(
 
     `precision` "32", "bf16" or "16"; without one, that of the caller.
     """
-    if precision is not None:
-        kind, half = next(network.parameters()).device.type, HALVES.get(precision)
-        with torch.autocast(kind, dtype=half, enabled=half is not None):
-            output = infer(network, image, tile, on_tile)
-        return (
-            dataclasses.replace(output, density=output.density.float()) if isinstance(output, DensityOutput) else output
-        )
+    if precision is None:
+        return _infer(network, image, tile, on_tile)
+    kind, half = next(network.parameters()).device.type, HALVES.get(precision)
+    with torch.autocast(kind, dtype=half, enabled=half is not None):
+        output = _infer(network, image, tile, on_tile)
+    if isinstance(output, DensityOutput):
+        return dataclasses.replace(output, density=output.density.float())
+    return output
+
+
+def _infer(network: torch.nn.Module, image: Tensor, tile: Tile, on_tile: OnTile | None) -> Output:
     device = next(network.parameters()).device
     size = (int(image.shape[1]), int(image.shape[2]))
     side = side_of(network, size, tile)
     if side is None:
         # Not through __call__: a compiled network would be compiled again for every image size.
-        made: Output = network.forward(normalize(image.to(device))[None])
-        return made
+        output: Output = network.forward(normalize(image.to(device))[None])
+        return output
     reach = _reach(network)
     if reach is None:
         _say_approximate(type(network).__name__)

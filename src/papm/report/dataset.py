@@ -8,8 +8,8 @@ from typing import Any
 
 from papm.data.annotators import agreement
 from papm.data.base import Dataset
-from papm.data.check import summary
 from papm.data.look_alikes import Pair
+from papm.data.summary import summary
 from papm.points import spacing
 from papm.report import charts, page
 from papm.report.suspects import Item, suspects, unique

@@ -7,13 +7,12 @@ from __future__ import annotations
 
 import ctypes
 import functools
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import torch
 from torch import Tensor
 
-from papm.compiled import c_library
+from papm.compiled import c_library, on_threads
 from papm.errors import ConfigError
 from papm.transport.windows import Window, WindowProblem
 
@@ -68,12 +67,6 @@ def solve(
         pointers = [t[k].data_ptr() for t in (kernel, base, a, b, u, v, scratch)]
         return int(library.papm_sinkhorn(*pointers, a.shape[1], h, w, rows, width, floor, problem.far, iterations))
 
-    threads = min(torch.get_num_threads(), len(b))
-    if threads > 1 and kernel.numel() * iterations > THREAD_WORK:
-        with ThreadPoolExecutor(threads) as pool:  # ctypes releases the GIL
-            codes = list(pool.map(image, range(len(b))))
-    else:
-        codes = [image(k) for k in range(len(b))]
-    if any(codes):
+    if any(on_threads(image, len(b), pays=kernel.numel() * iterations > THREAD_WORK)):
         raise RuntimeError(f"the compiled transport loop has no code for windows of width {width}")
     return u, v

@@ -105,7 +105,6 @@ void papm_plan_rows(const float *cost, const float *f, const float *g, const flo
    out[2m + j] = sum_i a[i] k (e + ln a[i]), where rows of no weight are left out. */
 void papm_plan_columns(const float *cost, const float *f, const float *g, const float *a, const float *s, float *out,
                        int n, int m, float inverse) {
-    memset(out, 0, 3 * (size_t)m * sizeof *out);
     for (int first = 0; first < m; first += COLUMNS) {
         const int width = m - first < COLUMNS ? m - first : COLUMNS;
         float sent[COLUMNS] = {0}, signed_[COLUMNS] = {0}, entropy[COLUMNS] = {0};

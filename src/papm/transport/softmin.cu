@@ -1,10 +1,9 @@
 // Passes over a dense cost [B, n, m], each reading it once and keeping nothing of its size; see softmin.py.
 //
-// A row is the work of a block of THREADS, 32 columns that of a block of 32 x 32. Sums go up in a fixed order: the same
-// result on every run. Numbers come as doubles: that is what torch makes of Python's. NaN in a cost or a potential comes
+// Defined in front of this file: THREADS and TILE, powers of two. A row is the work of a block of THREADS, TILE columns that
+// of a block of TILE x TILE. Sums go up in a fixed order: the same result on every run. Numbers come as doubles: that is what torch makes of Python's. NaN in a cost or a potential comes
 // out as NaN; what nothing reaches gives +limit.
 
-#define THREADS 256
 #define NOTHING (-3.402823466e38f)  // below every exponent that is not -inf
 
 struct Sum {  // sum of exp(x) as total * exp(most)
@@ -54,20 +53,20 @@ softmin_rows(const float *__restrict__ cost, const float *__restrict__ add, floa
     if (threadIdx.x == 0) out[row] = finished(part[0], factor, limit);
 }
 
-// out[b, j] = factor * ln sum_i exp(add[b, i] - cost[b, i, j] * inverse), within limit. 32 columns to a block.
-extern "C" __global__ void __launch_bounds__(1024)
+// out[b, j] = factor * ln sum_i exp(add[b, i] - cost[b, i, j] * inverse), within limit. TILE columns to a block.
+extern "C" __global__ void __launch_bounds__(TILE * TILE)
 softmin_columns(const float *__restrict__ cost, const float *__restrict__ add, float *__restrict__ out, int n, int m,
                 double inverse_, double factor, double limit) {
-    __shared__ Sum part[32][32];
+    __shared__ Sum part[TILE][TILE];
     const float inverse = inverse_;
-    const int j = blockIdx.x * 32 + threadIdx.x;
+    const int j = blockIdx.x * TILE + threadIdx.x;
     const size_t image = blockIdx.y;
     const float *c = cost + image * n * m + j, *a = add + image * n;
     Sum s = {NOTHING, 0.0f};
     if (j < m)
-        for (int i = threadIdx.y; i < n; i += 32) take(s, a[i] - c[(size_t)i * m] * inverse);
+        for (int i = threadIdx.y; i < n; i += TILE) take(s, a[i] - c[(size_t)i * m] * inverse);
     part[threadIdx.y][threadIdx.x] = s;
-    for (int k = 16; k > 0; k /= 2) {
+    for (int k = TILE / 2; k > 0; k /= 2) {
         __syncthreads();
         if (threadIdx.y < k)
             part[threadIdx.y][threadIdx.x] = joined(part[threadIdx.y][threadIdx.x], part[threadIdx.y + k][threadIdx.x]);
@@ -95,19 +94,19 @@ plan_rows(const float *__restrict__ cost, const float *__restrict__ f, const flo
 
 // With k = exp(e), e = (f + g - cost)/eps, over rows of weight: out[b, 0] = sum_i a k, out[b, 1] = sum_i s k,
 // out[b, 2] = sum_i a k (e + ln a).
-extern "C" __global__ void __launch_bounds__(1024)
+extern "C" __global__ void __launch_bounds__(TILE * TILE)
 plan_columns(const float *__restrict__ cost, const float *__restrict__ f, const float *__restrict__ g,
              const float *__restrict__ a, const float *__restrict__ s, float *__restrict__ out, int n, int m,
              double inverse_) {
-    __shared__ float part[3][32][32];
+    __shared__ float part[3][TILE][TILE];
     const float inverse = inverse_;
-    const int j = blockIdx.x * 32 + threadIdx.x, x = threadIdx.x, y = threadIdx.y;
+    const int j = blockIdx.x * TILE + threadIdx.x, x = threadIdx.x, y = threadIdx.y;
     const size_t image = blockIdx.y;
     const float *c = cost + image * n * m + j;
     float sent = 0.0f, signed_ = 0.0f, entropy = 0.0f;
     if (j < m) {
         const float potential = g[image * m + j];
-        for (int i = y; i < n; i += 32) {
+        for (int i = y; i < n; i += TILE) {
             const float weight = a[image * n + i];
             if (weight == 0.0f) continue;
             const float e = exponent_of(f[image * n + i], potential, c[(size_t)i * m], inverse), k = expf(e);
@@ -119,7 +118,7 @@ plan_columns(const float *__restrict__ cost, const float *__restrict__ f, const 
     part[0][y][x] = sent;
     part[1][y][x] = signed_;
     part[2][y][x] = entropy;
-    for (int k = 16; k > 0; k /= 2) {
+    for (int k = TILE / 2; k > 0; k /= 2) {
         __syncthreads();
         if (y < k)
             for (int t = 0; t < 3; ++t) part[t][y][x] += part[t][y + k][x];

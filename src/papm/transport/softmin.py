@@ -9,19 +9,18 @@ from __future__ import annotations
 import ctypes
 import functools
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, Literal
 
 import torch
 from torch import Tensor
 
-from papm.compiled import buildable, c_library, cuda_kernel
+from papm.compiled import buildable, c_library, cuda_kernel, on_threads
 
 SOURCE = Path(__file__).with_name("softmin.c")
 CUDA_SOURCE = Path(__file__).with_name("softmin.cu")
 STEEPEST = 80.0  # largest exponent of a plan: e⁸⁰ is a large number in float32, and no infinity
-THREADS, TILE = 256, 32  # of softmin.cu
+THREADS, TILE = 256, 32  # to a row; rows and columns of a block of columns
 THREAD_WORK = 500_000  # entries below which starting threads costs more than it saves
 Way = Literal["torch", "c", "cuda"]
 
@@ -113,19 +112,17 @@ def _in_c(name: str, tensors: tuple[Tensor, ...], sizes: tuple[int, int], number
     def image(k: int) -> None:
         function(*(t[k].data_ptr() for t in tensors), *sizes, *numbers)
 
-    images = range(len(tensors[0]))
-    threads = min(torch.get_num_threads(), len(images))
-    if threads > 1 and tensors[0].numel() > THREAD_WORK:
-        with ThreadPoolExecutor(threads) as pool:  # ctypes releases the GIL
-            list(pool.map(image, images))
-    else:
-        for k in images:
-            image(k)
+    on_threads(image, len(tensors[0]), pays=tensors[0].numel() > THREAD_WORK)
+
+
+def source() -> str:
+    """The CUDA source."""
+    return f"#define THREADS {THREADS}\n#define TILE {TILE}\n" + CUDA_SOURCE.read_text(encoding="utf-8")
 
 
 @functools.lru_cache(maxsize=32)
 def _kernel(name: str, device: torch.device) -> Any:
-    return cuda_kernel(CUDA_SOURCE.read_text(encoding="utf-8"), name, device)
+    return cuda_kernel(source(), name, device)
 
 
 @functools.lru_cache(maxsize=8)
