@@ -7,7 +7,7 @@ import signal
 import sys
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import pytest
@@ -102,7 +102,15 @@ time.sleep(60)
 """
 
 
-def test_an_interruption_lets_jobs_save_and_leaves_none_behind(tmp_path: Path) -> None:
+@pytest.fixture
+def hears_interruptions() -> Iterator[None]:
+    """As in a terminal: a shell's background jobs start deaf to SIGINT, and so does what they start."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
+def test_an_interruption_lets_jobs_save_and_leaves_none_behind(tmp_path: Path, hears_interruptions: None) -> None:
     files = {n: tmp_path / n for n in ("polite", "stubborn", "saved")}
     jobs = [
         job(tmp_path, "p", POLITE.format(saved=str(files["saved"]), here=str(files["polite"]))),
