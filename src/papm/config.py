@@ -79,6 +79,7 @@ class TrainConfig:
 
     # what is written when
     eval_every: int = 0  # steps between evaluations, 0: twenty times a run
+    watch: Literal["averaged", "raw"] = "averaged"  # what they look at; raw: the weights as the last step left them
     log_every: int = 50  # steps between lines of metrics.csv
     save_every: int = 500  # steps between writes of last.ckpt
 
@@ -111,6 +112,10 @@ class TrainConfig:
                 raise ConfigError(f"{name} is a probability between 0 and 1, not {getattr(self, name)}")
         if not 0 <= self.ema < 1:
             raise ConfigError(f"ema is a decay between 0 (off) and 1, not {self.ema}")
+        if self.watch == "raw" and self.select != "last":
+            raise ConfigError(
+                "watch=raw only looks, and keeps the averaged weights: it needs select=last (or use ema=0)"
+            )
         if not 0 < self.val_fraction < 1:
             raise ConfigError(f"val_fraction is a share between 0 and 1, not {self.val_fraction}")
         if not 0.1 <= self.scale_min <= self.scale_max <= 10:
@@ -155,7 +160,7 @@ class TrainConfig:
 # Settings that a result records under options.training; what it does not record had its default.
 LEARNING = (
     "optimizer", "lr", "trunk_lr", "weight_decay", "warmup", "schedule", "clip", "ema",
-    "margin", "region", "correct", "correct_kind", "flip", "grey", "colour", "scale_min", "scale_max", "count",
+    "margin", "region", "correct", "correct_kind", "flip", "grey", "colour", "scale_min", "scale_max", "count", "watch",
 )  # fmt: skip
 
 

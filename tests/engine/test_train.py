@@ -134,6 +134,25 @@ def test_weights_are_averaged(tmp_path: Path) -> None:
         torch.testing.assert_close(w, 2 / 11 * start[k] + 9 / 11 * stepped[k], rtol=1e-5, atol=1e-7)
 
 
+def test_raw_weights_are_looked_at_and_averaged_ones_kept(tmp_path: Path) -> None:
+    averaged, raw = (
+        engine.train(config(steps=6, eval_every=2, ema=0.99, lr=0.01, watch=watch), tmp_path / watch)
+        for watch in ("averaged", "raw")
+    )
+    bare = engine.train(config(steps=6, eval_every=2, ema=0, lr=0.01), tmp_path / "bare")
+    looks = {
+        name: [row["mae"] for row in read_metrics(tmp_path / name / "metrics.csv") if row.get("mae")]
+        for name in ("averaged", "raw", "bare")
+    }
+    assert looks["raw"] == looks["bare"] != looks["averaged"]
+    assert averaged.result is not None and raw.result is not None and bare.result is not None
+    assert raw.result["mae"] == raw.result["mae_last"] == averaged.result["mae"] != bare.result["mae"]
+    assert raw.result["mae_best_on_test"] == pytest.approx(min(*looks["raw"], raw.result["mae"]), rel=1e-5)
+    assert raw.result["options"]["training"]["watch"] == "raw"
+    with pytest.raises(ConfigError, match="select=last"):
+        config(watch="raw", select="val")
+
+
 def test_running_statistics_are_averaged_like_the_weights(tmp_path: Path) -> None:
     keys = {"steps": 1, "log_every": 1, "crop": 32, "batch": 2, "backbone": "msfanet", "method": "dm-count"}
     start = build_network(config(**keys)).state_dict()

@@ -115,6 +115,27 @@ def test_without_offsets_points_are_the_references() -> None:
     assert not found.logits.any()
 
 
+@torch.no_grad()
+def test_proposals_that_may_not_move() -> None:
+    network = lively(offset_scale=0.0)
+    found = network(images(24, 20))
+    assert torch.equal(found.points, found.reference[None]) and found.logits.std() > 0
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
+@torch.no_grad()
+def test_a_whole_image_is_read_without_waiting() -> None:
+    network = build().cuda().eval()
+    image = images(45, 38).cuda()
+    network(image)
+    torch.cuda.synchronize()
+    torch.cuda.set_sync_debug_mode("error")
+    try:
+        network(image)
+    finally:
+        torch.cuda.set_sync_debug_mode("default")
+
+
 @pytest.mark.parametrize("references", GRIDS)
 @torch.no_grad()
 def test_an_offset_is_a_hundredth_of_its_pixels(references: str) -> None:
@@ -266,6 +287,8 @@ def test_rebalancing_keeps_the_function() -> None:
         ("num_classes", 0),
         ("width", -1),
         ("width", 1.5),
+        ("offset_scale", -1),
+        ("offset_scale", float("nan")),
     ],
 )
 def test_wrong_options_are_refused_by_name(option: str, value: Any) -> None:

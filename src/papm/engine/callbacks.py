@@ -84,11 +84,22 @@ def _state(module: torch.nn.Module) -> tuple[list[Tensor], list[Tensor]]:
 
 
 class AveragedWeights(WeightAveraging):
-    """Exponential moving average on the training device: one fused update a step and no host sync."""
+    """Exponential moving average on the training device: one fused update a step and no host sync.
 
-    def __init__(self, decay: float, device: torch.device) -> None:
+    Evaluations look at it, or, where it is not `watched`, at the weights as they are.
+    """
+
+    def __init__(self, decay: float, device: torch.device, watched: bool = True) -> None:
         super().__init__(device=device, use_buffers=False)
-        self.decay = decay
+        self.decay, self.watched = decay, watched
+
+    def on_validation_epoch_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+        if self.watched:
+            super().on_validation_epoch_start(trainer, pl_module)
+
+    def on_validation_epoch_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+        if self.watched:
+            super().on_validation_epoch_end(trainer, pl_module)
 
     def on_train_batch_end(
         self, trainer: pl.Trainer, pl_module: pl.LightningModule, outputs: Any, batch: Any, batch_idx: int

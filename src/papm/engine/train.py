@@ -261,7 +261,7 @@ def records_whole_steps(
 
 def average_weights(config: TrainConfig, device: torch.device) -> AveragedWeights | None:
     """The running average of the weights, if the configuration wants one."""
-    return AveragedWeights(config.ema, device) if config.ema else None
+    return AveragedWeights(config.ema, device, config.watch == "averaged") if config.ema else None
 
 
 def evaluate_every(config: TrainConfig) -> int:

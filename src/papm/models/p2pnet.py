@@ -7,10 +7,13 @@ reads: the pyramid's other levels, and two convolutions in each head.
 
 from __future__ import annotations
 
+import math
+
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from papm.errors import ConfigError
 from papm.models.base import (
     Network,
     _is_exporting,
@@ -119,14 +122,33 @@ def reference_points(
     return torch.stack([x, y], -1).permute(0, 2, 1, 3, 4).reshape(-1, 2)
 
 
+def _inside(reference: Tensor, grid: tuple[int, int], size: tuple[int, int]) -> Tensor:
+    """Indices of the reference points inside an image of (H, W), in their order; no row or column of cells lies beyond it.
+
+    How many there are follows from the sizes, so that the host does not wait for the device to say it.
+    """
+    outside = (reference[:, 0] >= size[1]) | (reference[:, 1] >= size[0])
+    if _is_exporting():  # there sizes are symbols, and so is the number
+        return (~outside).nonzero()[:, 0]
+    down, along = (math.ceil(length * n / STRIDE - 0.5) for length, n in zip(size, grid))
+    return outside.byte().argsort(stable=True)[: down * along]
+
+
 class P2PNet(Network):
     """Trunk, pyramid level, two heads; any image size, and no proposal that starts beyond the image."""
 
     features: VGGTrunk | TinyTrunk
 
-    def __init__(self, features: VGGTrunk | TinyTrunk, width: int, grid: tuple[int, int], num_classes: int) -> None:
+    def __init__(
+        self,
+        features: VGGTrunk | TinyTrunk,
+        width: int,
+        grid: tuple[int, int],
+        num_classes: int,
+        offset_scale: float = OFFSET_SCALE,
+    ) -> None:
         super().__init__()
-        self.features = features
+        self.features, self.offset_scale = features, offset_scale
         self.stride, self.num_classes, self.grid = STRIDE, num_classes, grid
         self.multiple = features.strides[-1]
         # A stride-16 cell lies up to 8 px beyond the stride-8 cell that reads it; then four 3×3 convolutions at stride 8.
@@ -158,14 +180,13 @@ class P2PNet(Network):
         reference = reference_points(rows, columns, self.grid, images.device).to(offsets.dtype)
         # Training crops are multiples of the stride: nothing to drop, and nothing to wait for.
         if _is_exporting() or height % STRIDE or width % STRIDE:
-            starts = reference_points(rows, columns, self.grid)  # on the host
-            kept = ((starts[:, 0] < width) & (starts[:, 1] < height)).nonzero()[:, 0].to(images.device)
+            kept = _inside(reference, self.grid, (height, width))
             offsets, logits, reference = (
                 offsets.index_select(1, kept),
                 logits.index_select(1, kept),
                 reference.index_select(0, kept),
             )
-        place = reference + OFFSET_SCALE * offsets
+        place = reference + self.offset_scale * offsets
         return PointProposals(place, logits, reference, self.background, self.expected)
 
     def _values(self, offsets: Tensor, logits: Tensor) -> list[tuple[Tensor, int]]:
@@ -180,21 +201,31 @@ class P2PNet(Network):
     trunk="vgg16",
     summary="a point detector: VGG, one pyramid level, offsets and classes of reference points (P2PNet)",
 )
-def p2pnet(*, trunk: str = "vgg16", num_classes: int = 1, references: str = "2x2", width: int = 0) -> Network:
+def p2pnet(
+    *,
+    trunk: str = "vgg16",
+    num_classes: int = 1,
+    references: str = "2x2",
+    width: int = 0,
+    offset_scale: float = OFFSET_SCALE,
+) -> Network:
     """`trunk` = vgg16, vgg16-bn (the published one), vgg19, vgg19-bn, or tiny: a small one from nothing, for CPUs and tests.
 
-    `references` = 2x2 or 4x2 points a cell (rows × columns); `width` = channels of pyramid and heads, 0: 256, tiny 32.
+    `references` = 2x2 or 4x2 points a cell (rows × columns); `width` = channels of pyramid and heads, 0: 256, tiny 32;
+    `offset_scale` = pixels to one unit of the offsets, 0: proposals stay at their references.
     """
     require("trunk", trunk, (*TAPS, "tiny"))
     require("references", references, REFERENCES)
     require_count("num_classes", num_classes)
     if width != 0:
         require_count("width", width)
+    if not 0 <= offset_scale < float("inf"):
+        raise ConfigError(f"offset_scale must be a number of pixels, at least 0, not {offset_scale}")
     if trunk == "tiny":
-        network = P2PNet(TinyTrunk(), width or 32, REFERENCES[references], num_classes)
+        network = P2PNet(TinyTrunk(), width or 32, REFERENCES[references], num_classes, offset_scale)
         he_init(network.pyramid)
         for head in (network.offsets, network.classes):
             he_init(head.layers)
             nn.init.normal_(head.output.weight, std=1e-3)  # proposals start some 4 px from their references
         return network
-    return P2PNet(vgg_trunk(trunk, TAPS[trunk]), width or 256, REFERENCES[references], num_classes)
+    return P2PNet(vgg_trunk(trunk, TAPS[trunk]), width or 256, REFERENCES[references], num_classes, offset_scale)
