@@ -29,7 +29,10 @@ T = TypeVar("T")
 FLAGS = ("-O3", "-std=c99", "-shared", "-fPIC", "-fno-math-errno", "-fno-trapping-math")
 # Bytes of shared memory kept for the arrays that a CUDA kernel declares itself, and for the system.
 OWN_SHARED = 4 * 1024
-PLAIN_SHARED = 48 * 1024 - OWN_SHARED  # bytes beside those that it gets without asking
+ASKED_SHARED = (
+    48 * 1024
+)  # the least that torch asks for; less is there without asking, but for what the kernel declares
+PLAIN_SHARED = ASKED_SHARED - OWN_SHARED  # bytes beside those that it gets without asking
 
 
 def _processor() -> str:
@@ -109,10 +112,16 @@ def buildable(build: Callable[[], object], what: str) -> bool:
         return False
 
 
+def ask_for_shared(kernel: Any, number: int) -> None:
+    """Let a kernel be launched with so many bytes of shared memory beside its own."""
+    if number >= PLAIN_SHARED:
+        kernel.set_shared_memory_config(max(number, ASKED_SHARED))  # less would not be asked for
+
+
 @functools.lru_cache(maxsize=8)
 def shared_limit(device: torch.device) -> int:
     """Bytes of shared memory a block may have here: more than the plain 48 KB has to be asked for."""
     if not hasattr(torch.cuda._utils._CudaKernel, "set_shared_memory_config"):
         return PLAIN_SHARED - 1
-    offered = getattr(torch.cuda.get_device_properties(device), "shared_memory_per_block_optin", 48 * 1024)
+    offered = getattr(torch.cuda.get_device_properties(device), "shared_memory_per_block_optin", ASKED_SHARED)
     return int(offered) - OWN_SHARED

@@ -8,13 +8,13 @@ import shutil
 import sys
 from collections.abc import Callable
 from pathlib import Path
-from types import ModuleType
+from types import ModuleType, SimpleNamespace
 
 import pytest
 import torch
 from torch import Tensor
 
-from papm.compiled import OWN_SHARED, PLAIN_SHARED
+from papm.compiled import OWN_SHARED, PLAIN_SHARED, ask_for_shared
 from papm.errors import ConfigError
 from papm.matching import assign, assign_batch, cuda, native, solve
 
@@ -136,6 +136,15 @@ def test_what_a_kernel_declares_itself_is_kept_for_it() -> None:
     assert declared <= OWN_SHARED
     assert cuda.shared_bytes(512, 1600) < 48 * 1024 < cuda.shared_bytes(512, 1600) + declared
     assert cuda.shared_bytes(512, 1600) >= PLAIN_SHARED  # so that more is asked for
+
+
+def test_shared_memory_is_asked_for_where_torch_would_not() -> None:
+    """torch takes less than 48 KB to be there, whatever the kernel declares itself."""
+    asked: list[int] = []
+    kernel = SimpleNamespace(set_shared_memory_config=asked.append)
+    for number in (PLAIN_SHARED - 1, PLAIN_SHARED, 48 * 1024 - 1, 48 * 1024, 100_000):
+        ask_for_shared(kernel, number)
+    assert asked == [48 * 1024, 48 * 1024, 48 * 1024, 100_000]
 
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")

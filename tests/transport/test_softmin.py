@@ -6,7 +6,7 @@ import contextlib
 import importlib.util
 import math
 import shutil
-from collections.abc import Iterator
+from collections.abc import Callable
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -29,16 +29,20 @@ def _module(name: str) -> ModuleType:
 
 
 @pytest.fixture(scope="module")
-def on_host(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
-    """The CUDA kernels, run on the host in place of a GPU."""
+def kernels(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Any]:
+    """The CUDA kernels, compiled for the host."""
     if shutil.which("g++") is None:
         pytest.skip("needs a C++ compiler")
     host = _module("softmin_on_host")
     library = host.build(tmp_path_factory.mktemp("softmin"))
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(softmin, "_kernel", lambda name, device: host.Kernel(library, name))
-        patch.setattr(torch.cuda, "device", lambda device: contextlib.nullcontext())
-        yield
+    return lambda name: host.Kernel(library, name)
+
+
+@pytest.fixture
+def on_host(kernels: Callable[[str], Any], monkeypatch: pytest.MonkeyPatch) -> None:
+    """They run in place of a GPU's, in this test alone."""
+    monkeypatch.setattr(softmin, "_kernel", lambda name, device: kernels(name))
+    monkeypatch.setattr(torch.cuda, "device", lambda device: contextlib.nullcontext())
 
 
 @pytest.fixture(params=["torch", "c", "cuda"])

@@ -13,7 +13,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from papm.compiled import PLAIN_SHARED, buildable, cuda_kernel, shared_limit
+from papm.compiled import ask_for_shared, buildable, cuda_kernel, shared_limit
 from papm.errors import ConfigError
 
 SOURCE = Path(__file__).with_name("assign.cu")
@@ -73,8 +73,7 @@ def solve(
     kernel = _compiled(costs.device, default_redux(costs.device) if redux is None else redux)
     shared = shared_bytes(n, m)
     with torch.cuda.device(costs.device):
-        if shared >= PLAIN_SHARED:
-            kernel.set_shared_memory_config(shared)
+        ask_for_shared(kernel, shared)
         kernel(
             grid=(problems, 1, 1),
             block=(threads, 1, 1),

@@ -13,7 +13,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from papm.compiled import PLAIN_SHARED, buildable, cuda_kernel, shared_limit
+from papm.compiled import ask_for_shared, buildable, cuda_kernel, shared_limit
 from papm.errors import ConfigError
 from papm.graphs import round_up
 from papm.transport import graphs
@@ -76,8 +76,7 @@ def launch(
     (h, w), half = problem.size, problem.window.half
     shared = shared_bytes(problem.window, problem.size, n)
     kernel = _compiled(half, floor, lanes, cluster, a.device)
-    if shared >= PLAIN_SHARED:
-        kernel.set_shared_memory_config(shared)
+    ask_for_shared(kernel, shared)
     table = SortedWindows.build(problem, a)
     first = list_starts(table.start, half, problem.size)
     list_kernel = torch.empty_like(table.kernel)
