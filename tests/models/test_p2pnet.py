@@ -117,9 +117,21 @@ def test_without_offsets_points_are_the_references() -> None:
 
 @torch.no_grad()
 def test_proposals_that_may_not_move() -> None:
-    network = lively(offset_scale=0.0)
+    network = lively(offset_limit=0)
     found = network(images(24, 20))
     assert torch.equal(found.points, found.reference[None]) and found.logits.std() > 0
+
+
+@torch.no_grad()
+def test_proposals_go_no_further_than_the_limit() -> None:
+    """Small offsets are what they were, large ones stop at the limit, in each direction by itself."""
+    free, held = (silent(build(offset_limit=limit)) for limit in (None, 4.0))
+    for network in (free, held):
+        network.offsets.output.bias.copy_(torch.tensor([0.001, -0.002, 0.5, -9.0, 0.04, 0.0, 0.0, 0.04]))  # type: ignore[union-attr]
+    far, near = ((n(images(16, 16)).points - n(images(16, 16)).reference).view(-1, 4, 2)[0] for n in (free, held))
+    torch.testing.assert_close(near, 4 * (far / 4).tanh())
+    torch.testing.assert_close(near[0], far[0], rtol=0.1, atol=0.0)
+    torch.testing.assert_close(near[1], torch.tensor([4.0, -4.0]))
 
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
@@ -287,8 +299,8 @@ def test_rebalancing_keeps_the_function() -> None:
         ("num_classes", 0),
         ("width", -1),
         ("width", 1.5),
-        ("offset_scale", -1),
-        ("offset_scale", float("nan")),
+        ("offset_limit", -1),
+        ("offset_limit", float("nan")),
     ],
 )
 def test_wrong_options_are_refused_by_name(option: str, value: Any) -> None:

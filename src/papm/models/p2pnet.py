@@ -145,10 +145,10 @@ class P2PNet(Network):
         width: int,
         grid: tuple[int, int],
         num_classes: int,
-        offset_scale: float = OFFSET_SCALE,
+        offset_limit: float | None = None,
     ) -> None:
         super().__init__()
-        self.features, self.offset_scale = features, offset_scale
+        self.features, self.offset_limit = features, offset_limit
         self.stride, self.num_classes, self.grid = STRIDE, num_classes, grid
         self.multiple = features.strides[-1]
         # A stride-16 cell lies up to 8 px beyond the stride-8 cell that reads it; then four 3×3 convolutions at stride 8.
@@ -186,8 +186,15 @@ class P2PNet(Network):
                 logits.index_select(1, kept),
                 reference.index_select(0, kept),
             )
-        place = reference + self.offset_scale * offsets
-        return PointProposals(place, logits, reference, self.background, self.expected)
+        return PointProposals(reference + self._moved(offsets), logits, reference, self.background, self.expected)
+
+    def _moved(self, offsets: Tensor) -> Tensor:
+        """Pixels from the references, within the limit."""
+        moved = OFFSET_SCALE * offsets
+        if self.offset_limit is None:
+            return moved
+        # with a limit of 0 the offsets still take part, so that every weight has a gradient
+        return self.offset_limit * torch.tanh(moved / self.offset_limit) if self.offset_limit else 0.0 * moved
 
     def _values(self, offsets: Tensor, logits: Tensor) -> list[tuple[Tensor, int]]:
         both = [(offsets, 2), (logits, self.num_classes + 1)]
@@ -207,25 +214,25 @@ def p2pnet(
     num_classes: int = 1,
     references: str = "2x2",
     width: int = 0,
-    offset_scale: float = OFFSET_SCALE,
+    offset_limit: float | None = None,
 ) -> Network:
     """`trunk` = vgg16, vgg16-bn (the published one), vgg19, vgg19-bn, or tiny: a small one from nothing, for CPUs and tests.
 
     `references` = 2x2 or 4x2 points a cell (rows × columns); `width` = channels of pyramid and heads, 0: 256, tiny 32;
-    `offset_scale` = pixels to one unit of the offsets, 0: proposals stay at their references.
+    `offset_limit` = px that a proposal may go from its reference, in x and in y, 0: it stays there, none: any distance.
     """
     require("trunk", trunk, (*TAPS, "tiny"))
     require("references", references, REFERENCES)
     require_count("num_classes", num_classes)
     if width != 0:
         require_count("width", width)
-    if not 0 <= offset_scale < float("inf"):
-        raise ConfigError(f"offset_scale must be a number of pixels, at least 0, not {offset_scale}")
+    if offset_limit is not None and not 0 <= offset_limit < math.inf:
+        raise ConfigError(f"offset_limit must be a number of pixels, at least 0, not {offset_limit}")
     if trunk == "tiny":
-        network = P2PNet(TinyTrunk(), width or 32, REFERENCES[references], num_classes, offset_scale)
+        network = P2PNet(TinyTrunk(), width or 32, REFERENCES[references], num_classes, offset_limit)
         he_init(network.pyramid)
         for head in (network.offsets, network.classes):
             he_init(head.layers)
             nn.init.normal_(head.output.weight, std=1e-3)  # proposals start some 4 px from their references
         return network
-    return P2PNet(vgg_trunk(trunk, TAPS[trunk]), width or 256, REFERENCES[references], num_classes, offset_scale)
+    return P2PNet(vgg_trunk(trunk, TAPS[trunk]), width or 256, REFERENCES[references], num_classes, offset_limit)
