@@ -8,19 +8,13 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from papm.cli.study_options import read_seeds, read_settings, read_weights
+from papm.cli.study_options import read_seeds, read_weights
 from papm.errors import ConfigError
 
 if TYPE_CHECKING:
     from papm.study.robustness.plan import Asked
     from papm.study.run import Task
     from papm.study.tables import Study
-
-# Settings that are options here, or what the study itself varies.
-TAKEN = {
-    "data": "the first argument", "method": "--methods", "backbone": "--backbone", "weights": "--weights",
-    "seed": "--seeds", "noise": "--distances", "noise_kind": "--kind",
-}  # fmt: skip
 
 
 def add(app: typer.Typer) -> None:
@@ -33,7 +27,11 @@ def robustness(
         list[str] | None, typer.Argument(metavar="KEY=VALUE …", help="Settings of every training, e.g. steps=3000")
     ] = None,
     methods: Annotated[
-        str, typer.Option(help="Methods, such as hd-papm,al-papm; those of points bring their network along.")
+        str,
+        typer.Option(
+            help="Methods, such as hd-papm,al-papm, each with settings of its own where it has some: 'hd-papm,hd-papm "
+            "loss.sigma=8'; those of points bring their network along."
+        ),
     ] = "gaussian,hd-papm,dm-count,al-papm",
     distances: Annotated[
         str | None,
@@ -68,6 +66,8 @@ def robustness(
     papm robustness photos
 
     papm robustness photos --methods hd-papm,al-papm,p2p-papm --distances 0,4,8 --kind disc --seeds 0,1,2 steps=3000
+
+    papm robustness photos --methods 'p2p-papm,p2p-papm network.offset_limit=0'
     """
     from papm.cli import ui
     from papm.study.results import read
@@ -117,8 +117,9 @@ def _ask(
     """The words of the command line as a request; the cheap mistakes are found before the data is read."""
     from papm import config as configuration
     from papm.study.robustness import plan
+    from papm.study.training import read_settings
 
-    given = read_settings([s for s in settings or [] if not s.startswith("select=")], TAKEN)
+    given = read_settings([s for s in settings or [] if not s.startswith("select=")], plan.TAKEN)
     picked = configuration.parse_overrides(s for s in settings or [] if s.startswith("select="))
     plain = {k: v for k, v in given.items() if "." not in k}
     checked = configuration.from_mapping({"select": "last", **plain, **picked})
@@ -126,7 +127,7 @@ def _ask(
     numbers, files = read_seeds(seeds), read_weights(weights)
     network = backbone or plan.usual_backbone(names, checked.device)
     for name in names:
-        plan.network_of(name, network)
+        plan.network_of(plan.method_of(name), network)
     options = {k.removeprefix("data."): v for k, v in given.items() if k.startswith("data.")}
     opened = plan.open_data(data, options, checked.select, numbers[0], checked.val_fraction)
     return plan.Asked(
@@ -146,7 +147,7 @@ def _ask(
 def announcement(asked: Asked, tasks: Sequence[Task], each: Mapping[str, float], jobs: int, chosen: bool) -> list[str]:
     """What is about to happen, and how long it takes about."""
     from papm.report.page import duration
-    from papm.study.robustness.plan import KINDS, network_of
+    from papm.study.robustness.plan import KINDS, method_of, network_of
 
     said = []
     far = ", ".join(f"{d:g}" for d in asked.distances)
@@ -158,14 +159,14 @@ def announcement(asked: Asked, tasks: Sequence[Task], each: Mapping[str, float],
     elif chosen:
         said.append(f"Distances: {far} px, since no training image has two dots; --distances sets others.")
     total = len(asked.methods) * len(asked.distances) * len(asked.seeds)
-    networks = dict.fromkeys(network_of(m, asked.backbone)["backbone"] for m in asked.methods)
+    networks = dict.fromkeys(network_of(method_of(m), asked.backbone)["backbone"] for m in asked.methods)
     said.append(
         f"{_number(asked.methods, 'method')} ({', '.join(asked.methods)}) × {_number(asked.distances, 'distance')} ({far} px, "
         f"{asked.kind}: {KINDS[asked.kind]}) × {_number(asked.seeds, 'seed')}: "
         f"{total} trainings on {' and '.join(networks)}, of which {total - len(tasks)} are done."
     )
     if tasks:
-        whole = sum(each[str(t.settings["method"])] for t in tasks)
+        whole = sum(each[t.cell.row] for t in tasks)
         at_once = (
             f"; {jobs} at a time may take as little as {duration(whole / min(jobs, len(tasks)))}" if jobs > 1 else ""
         )
@@ -190,7 +191,7 @@ def _planned(asked: Asked, tasks: Sequence[Task], each: Mapping[str, float]) -> 
         "trainings": len(asked.methods) * len(asked.distances) * len(asked.seeds),
         "missing": [t.name for t in tasks],
         "seconds_each": {m: round(s, 1) for m, s in each.items()},
-        "seconds": round(sum(each[str(t.settings["method"])] for t in tasks), 1),
+        "seconds": round(sum(each[t.cell.row] for t in tasks), 1),
     }
 
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from papm.cli.study_options import read_pairs, read_seeds, read_settings, read_weights
+from papm.cli.study_options import read_pairs, read_seeds, read_weights
 from papm.errors import ConfigError, unknown
 
 if TYPE_CHECKING:
@@ -92,12 +92,13 @@ def show(
     """
     from papm.cli import ui
     from papm.study import show as shown
+    from papm.study import training
 
     if select not in SELECTIONS:
         raise unknown("selection", select, SELECTIONS)
     if markdown + json + (html is not None) > 1:
         raise ConfigError("give one of --markdown, --json and --html")
-    study = _study(name, only, read_settings(settings, {"select": "--select"}))
+    study = _study(name, only, training.read_settings(settings, {"select": "--select"}))
     view = shown.view(study, _results(results), select=select, everything=everything)
     if html is not None:
         ui.say(f"Page: {shown.write_page(view, html)}")
@@ -143,13 +144,14 @@ def run(
     papm study run mine.yaml --out runs/mine steps=2000 device=cpu
     """
     from papm.cli import ui
+    from papm.study import training
     from papm.study.results import read
     from papm.study.run import Request, datasets_given, plan
 
     if select not in SELECTIONS:
         raise unknown("selection", select, SELECTIONS)
     taken = {"seed": "--seeds", "select": "--select", "weights": "--weights"}
-    study = _study(name, only, read_settings(settings, taken))
+    study = _study(name, only, training.read_settings(settings, taken))
     request = Request(
         data=read_pairs(data, "--data DATASET=FOLDER"),
         weights=read_weights(weights),

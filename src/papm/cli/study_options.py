@@ -1,12 +1,10 @@
-"""What the commands over many trainings share: reading --weights, --seeds and key=value as a study wants them."""
+"""What the commands over many trainings share: reading --weights and --seeds as a study wants them."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
-from papm.errors import ConfigError, unknown
+from papm.errors import ConfigError
 
 
 def read_pairs(given: list[str] | None, form: str) -> dict[str, str]:
@@ -56,25 +54,3 @@ def read_seeds(text: str) -> tuple[int, ...]:
     if not found or min(found) < 0:
         raise ConfigError(f"--seeds is whole numbers separated by commas, such as 0,1,2; got '{text}'")
     return found
-
-
-def read_settings(given: list[str] | None, taken: Mapping[str, str]) -> dict[str, Any]:
-    """key=value pairs as settings of a study: `loss.sigma`, not a nested mapping."""
-    from papm.config import GROUPS, names, parse_overrides
-
-    out: dict[str, Any] = {}
-    for pair in given or []:
-        key = pair.partition("=")[0]
-        if key in taken:
-            raise ConfigError(f"give {key} as {taken[key]}, not as {key}=…")
-        if key in ("data", "method", "backbone", *GROUPS.values()) and "." not in key:
-            raise ConfigError(f"{key} is what the cells of a study say; choose cells with --only")
-        value: Any = parse_overrides([pair])
-        if key.partition(".")[0] in GROUPS:
-            value = next(iter(value.values()))
-            out[key] = next(iter(value.values()))
-        elif key not in names():
-            raise unknown("key", key, names())
-        else:
-            out |= value
-    return out

@@ -7,7 +7,7 @@ today's recipe can be named.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from papm import config as configuration
@@ -15,12 +15,37 @@ from papm import losses, methods, models
 from papm.config import GROUPS, LEARNING, TrainConfig
 from papm.data import resize
 from papm.engine.build import resolve
+from papm.errors import ConfigError, unknown
 from papm.models.weights import PUBLISHED
 
 RECORDED = ("steps", "crop", "batch")
 IDENTITY = ("dataset", "backbone", "method", "noise", "noise_kind", "correct")
 NAMED = ("dataset", "method", "backbone")
 NONE, PRETRAINED = "none", "pretrained"  # `weights`: a result knows the file's checksum, not what it was called
+
+
+def read_settings(given: Iterable[str] | None, taken: Mapping[str, str]) -> dict[str, Any]:
+    """key=value pairs as settings of a study: `loss.sigma`, not a nested mapping; `taken` are keys that are given otherwise.
+
+    >>> read_settings(["steps=100", "loss.sigma=8"], {})
+    {'steps': 100, 'loss.sigma': 8}
+    """
+    out: dict[str, Any] = {}
+    for pair in given or []:
+        key = pair.partition("=")[0]
+        if key in taken:
+            raise ConfigError(f"give {key} as {taken[key]}, not as {key}=…")
+        if key in ("data", "method", "backbone", *GROUPS.values()) and "." not in key:
+            raise ConfigError(f"{key} is what the cells of a study say; choose cells with --only")
+        value: Any = configuration.parse_overrides([pair])
+        if key.partition(".")[0] in GROUPS:
+            value = next(iter(value.values()))
+            out[key] = next(iter(value.values()))
+        elif key not in configuration.names():
+            raise unknown("key", key, configuration.names())
+        else:
+            out |= value
+    return out
 
 
 def configure(settings: Mapping[str, Any]) -> TrainConfig:

@@ -48,6 +48,34 @@ def test_names_are_checked() -> None:
         plan.read_kind("rings")
 
 
+def test_a_method_may_have_settings_of_its_own(tmp_path: Path) -> None:
+    names = plan.read_methods("hd-papm, hd-papm   loss.sigma=8 steps=3,p2p-papm network.offset_limit=0")
+    assert names == ("hd-papm", "hd-papm loss.sigma=8 steps=3", "p2p-papm network.offset_limit=0")
+    asked = ask(tmp_path, methods=names, settings={"steps": 7})
+    cells = {(c.row, c.column): training.configure(c.settings) for c in plan.study(asked).cells}
+    plain, own, points = (cells[name, "4 px"] for name in names)
+    assert (plain.steps, dict(plain.loss), own.steps, dict(own.loss)) == (7, {}, 3, {"sigma": 8})
+    assert points.backbone == "p2pnet" and points.network == {"trunk": "tiny", "offset_limit": 0}
+    tasks = run.plan(plan.study(asked), [], asked.request)
+    assert len({t.folder for t in tasks}) == len(tasks) == 6
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("hd-papm seed=3", "give seed as --seeds"),
+        ("hd-papm select=val", "give select as a setting of every training"),
+        ("hd-papm init=x", "give init as a setting of every training"),
+        ("hd-papm data.look=cells", "give data.look as a setting of every training, not of 'hd-papm'"),
+        ("hd-papm sigma=8", "unknown key 'sigma'"),
+        ("hd-papm loss.sigma", "not of the form key=value"),
+    ],
+)
+def test_settings_that_no_method_has_alone(text: str, said: str) -> None:
+    with pytest.raises(ConfigError, match=said):
+        plan.read_methods(text)
+
+
 def test_the_study_is_methods_by_distances(tmp_path: Path) -> None:
     asked = ask(tmp_path, kind="disc", settings={"steps": 7})
     made = plan.study(asked)

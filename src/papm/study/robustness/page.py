@@ -24,7 +24,7 @@ from papm.report.svg import PALETTE
 from papm.study import training
 from papm.study.results import Result
 from papm.study.robustness import table as tables
-from papm.study.robustness.plan import KINDS, Asked, in_pixels
+from papm.study.robustness.plan import KINDS, Asked, in_pixels, method_of
 from papm.study.robustness.table import Table
 from papm.study.show import SELECTED
 from papm.study.tables import Study
@@ -106,7 +106,7 @@ def warnings(asked: Asked, table: Table) -> list[str]:
             f"{table.images} test image{'' if table.images == 1 else 's'}: with fewer than {FEWEST} no difference can be "
             "called clear."
         )
-    if len({methods.method(m).network for m in table.methods}) > 1:
+    if len({methods.method(method_of(m)).network for m in table.methods}) > 1:
         found.append(
             "Methods of points train another network than the others: a difference between them is also the network's."
         )
@@ -154,7 +154,7 @@ def facts(asked: Asked, study: Study, table: Table) -> list[tuple[str, str]]:
     said.append(("weights", SELECTED[asked.select]))
     said.append(("seeds", ", ".join(map(str, table.seeds or asked.seeds))))
     for method in table.methods:
-        cell = next(c for c in study.cells if c.settings["method"] == method)
+        cell = next(c for c in study.cells if c.row == method)
         config = training.configure(cell.settings)
         trunk = training.starts_from(config, cell.settings.get("weights"))
         words = f"{config.backbone}, {config.steps:,} steps of {config.batch} crops of {config.crop} px"

@@ -20,7 +20,7 @@ from papm.data.splits import Splits, choose
 from papm.errors import ConfigError, DataError, unknown
 from papm.files import write_json
 from papm.points import spacing
-from papm.study import tables
+from papm.study import tables, training
 from papm.study.run import Request
 from papm.study.tables import Study
 
@@ -37,6 +37,11 @@ USUAL = (4.0, 8.0, 16.0)  # px, where no image has two dots
 MARK = "asked.json"  # what the results in a folder belong to
 # Settings that change a result and are not among those by which a study tells results apart.
 SILENT = ("noise_edge", "val_fraction", "init")
+# Settings that are options of the command, or what the study itself varies.
+TAKEN: Mapping[str, str] = {
+    "data": "the first argument", "method": "--methods", "backbone": "--backbone", "weights": "--weights",
+    "seed": "--seeds", "noise": "--distances", "noise_kind": "--kind",
+}  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -56,7 +61,7 @@ class Asked:
     """A request in full."""
 
     data: Data
-    methods: tuple[str, ...]
+    methods: tuple[str, ...]  # each with settings of its own where it has some: `hd-papm loss.sigma=8`
     distances: tuple[float, ...]
     kind: str = "ring"
     backbone: str = "tiny"
@@ -123,10 +128,34 @@ def read_distances(text: str) -> tuple[float, ...]:
 
 
 def read_methods(text: str) -> tuple[str, ...]:
-    """Names of methods from `gaussian,hd-papm`, once each."""
-    found = tuple(dict.fromkeys(t.strip() for t in text.split(",")))
+    """Methods from `gaussian,hd-papm,hd-papm loss.sigma=8`, once each."""
+    found = tuple(dict.fromkeys(" ".join(t.split()) for t in text.split(",")))
     for name in found:
-        methods.method(name)
+        methods.method(method_of(name))
+        own_settings(name)
+    return found
+
+
+def method_of(name: str) -> str:
+    """The method of a row.
+
+    >>> method_of("hd-papm loss.sigma=8")
+    'hd-papm'
+    """
+    return name.partition(" ")[0]
+
+
+def own_settings(name: str) -> dict[str, Any]:
+    """The settings of a row: those that tell trainings on the same images apart.
+
+    >>> own_settings("hd-papm loss.sigma=8")
+    {'loss.sigma': 8}
+    """
+    common = dict.fromkeys((*SILENT, "select"), "a setting of every training")
+    found = training.read_settings(name.split()[1:], {**TAKEN, **common})
+    for key in found:
+        if key.startswith("data."):
+            raise ConfigError(f"give {key} as a setting of every training, not of '{method_of(name)}'")
     return found
 
 
@@ -163,7 +192,10 @@ def in_pixels(distance: float) -> str:
 def study(asked: Asked) -> Study:
     """The table that is asked for; every cell is one training a seed."""
     _refuse_far(asked)
-    rows = [{"name": m, "method": m, **network_of(m, asked.backbone)} for m in asked.methods]
+    own = {m: own_settings(m) for m in asked.methods}
+    rows = [
+        {"name": m, "method": method_of(m), **network_of(method_of(m), asked.backbone), **own[m]} for m in asked.methods
+    ]
     for row in rows:
         row["weights"] = asked.weights.get(str(row["backbone"]), asked.weights.get("", "imagenet"))
     columns = [{"name": in_pixels(d), "noise": d, **({"noise_kind": asked.kind} if d else {})} for d in asked.distances]
@@ -174,7 +206,7 @@ def study(asked: Asked) -> Study:
         "columns": columns,
         "rows": rows,
     }
-    return tables.parse(values, "robustness", "robustness").with_settings(asked.settings)
+    return tables.parse(values, "robustness", "robustness").with_settings(asked.settings, own)
 
 
 def _refuse_far(asked: Asked) -> None:

@@ -44,7 +44,7 @@ class Figure:
 
 @dataclass(frozen=True)
 class Table:
-    """Figures by (method, distance); those not measured yet are absent."""
+    """Figures by (method, distance), a method with settings of its own being another; those not measured yet are absent."""
 
     methods: tuple[str, ...]
     distances: tuple[float, ...]
@@ -211,8 +211,8 @@ def build(study: Study, results: Sequence[Result], select: str, runs: Path) -> T
     for cell, groups in zip(study.cells, assign(study, results)):
         chosen = [g for g in groups if g.select == select and not g.differences and g.seeds]
         if chosen and (made := _figure(chosen[0], runs)) is not None:
-            figures[str(cell.settings["method"]), float(cell.settings["noise"])] = made
-    methods = dict.fromkeys(str(c.settings["method"]) for c in study.cells)
+            figures[cell.row, float(cell.settings["noise"])] = made
+    methods = dict.fromkeys(c.row for c in study.cells)
     distances = dict.fromkeys(float(c.settings["noise"]) for c in study.cells)
     return Table(tuple(methods), tuple(sorted(distances)), figures)
 

@@ -16,17 +16,16 @@ START = 8.0  # seconds to load the libraries and to write the report: measured, 
 
 
 def seconds_each(tasks: Sequence[Task], results: Sequence[Result]) -> dict[str, float]:
-    """Seconds of one training of each method: of a result with as many steps, else timed on this machine."""
+    """Seconds of one training of each row, a method and its settings: of a result like it, else timed on this machine."""
     found: dict[str, float] = {}
     for task in tasks:
-        method = str(task.settings["method"])
-        if method not in found:
-            found[method] = START + (_measured(task, results) or _timed(task))
+        if task.cell.row not in found:
+            found[task.cell.row] = START + (_measured(task, results) or _timed(task))
     return found
 
 
 def _measured(task: Task, results: Sequence[Result]) -> float | None:
-    like = ("dataset", "backbone", "method", "steps", "batch", "crop")
+    like = ("dataset", "backbone", "method", "steps", "batch", "crop", "margin")
     wanted = training.asked(task.settings)
     for result in results:
         seconds = result.values.get("seconds")
