@@ -99,6 +99,7 @@ def train(
     from papm.engine import run_folder
     from papm.engine import train as engine
     from papm.engine.build import resolve
+    from papm.engine.processes import is_first_process
     from papm.predict.predictor import Counter
     from papm.report.examples import save_examples
     from papm.report.run import write_report
@@ -120,7 +121,7 @@ def train(
 
         with ui.err.status("timing a few steps"):
             found = estimate(resolved)
-        if not engine.is_first_process():
+        if not is_first_process():
             return
         ui.print_json(found) if json else ui.say(in_words(found, resolved))
         for line in before_training(resolved, timed=True):
@@ -140,7 +141,7 @@ def train(
     if run.interrupted:
         ui.note(f"Stopped at step {run.step} of {resolved.steps}; everything is in {out}. Go on with --resume.")
         raise typer.Exit(1)
-    if not engine.is_first_process():
+    if not is_first_process():
         return
     assert run.result is not None
     if run.shown is not None:

@@ -21,6 +21,7 @@ from papm.engine.data import CountingData
 from papm.engine.evaluate import evaluate
 from papm.engine.memory import with_memory
 from papm.engine.module import CountingModule
+from papm.engine.processes import join_started
 from papm.engine.train import (
     average_weights,
     evaluate_every,
@@ -54,6 +55,7 @@ def dry_run(config: TrainConfig, steps: int | None = None, warmup: int | None = 
 
     Where memory does not hold a batch, it is that of the smaller one which the run would go on with.
     """
+    join_started(config.devices)
     device = own_device(config)
     # On a GPU the first steps of each padded length of the points are recorded: those are not what a step takes.
     warmup = warmup or (150 if device.type == "cuda" else 2)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import os
 import signal
 import threading
 import time
@@ -16,6 +15,7 @@ from typing import Any
 
 import lightning.pytorch as pl
 import torch
+from lightning.fabric.plugins.environments.lightning import LightningEnvironment
 
 from papm import config as configuration
 from papm import data
@@ -46,6 +46,7 @@ from papm.engine.callbacks import (
 from papm.engine.data import CountingData, several_classes
 from papm.engine.memory import with_memory
 from papm.engine.module import CountingModule
+from papm.engine.processes import is_first_process, join_started, local_rank
 from papm.engine.result import Weights, finish
 from papm.errors import ConfigError, PapmError
 from papm.models.base import Progress
@@ -70,11 +71,6 @@ class RunResult:
     shown: Dataset | None = None  # what the result was measured on, for pictures
 
 
-def is_first_process() -> bool:
-    """Whether this is the process that writes the run folder: the one that starts the others, or the only one."""
-    return int(os.environ.get("LOCAL_RANK", "0")) == 0 and int(os.environ.get("NODE_RANK", "0")) == 0
-
-
 def say_what_is_left_out(dataset: Dataset) -> None:
     """Points outside their image teach nothing; many of them mean that something is wrong with the files."""
     outside = sum(int((~s.inside).sum()) for s in dataset)
@@ -89,7 +85,7 @@ def own_device(config: TrainConfig) -> torch.device:
     """The device of this process: with several GPUs, the one of its rank."""
     device = pick_device(config.device)
     if device.type == "cuda":
-        device = torch.device("cuda", int(os.environ.get("LOCAL_RANK", "0")))
+        device = torch.device("cuda", local_rank())
         torch.cuda.set_device(device)
     return device
 
@@ -110,6 +106,7 @@ def train(
     run starts again with half of it, and says so.
     """
     config = with_bounds(config)
+    join_started(config.devices)
     if splits is None:
         splits = choose(data.open_spec(config.data, **config.options), config.select, config.val_fraction, config.seed)
     config = with_classes(config, splits)
@@ -290,7 +287,7 @@ def make_trainer(
         benchmark=device.type == "cuda",
         gradient_clip_val=config.clip or None,
         callbacks=callbacks,
-        plugins=[AtomicCheckpointIO()],
+        plugins=[AtomicCheckpointIO(), LightningEnvironment()],  # not what it finds of a scheduler: see `processes`
         logger=EventFiles(str(folder), name="", version="tensorboard"),
         default_root_dir=str(folder),
         enable_progress_bar=False,
