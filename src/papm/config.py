@@ -112,7 +112,7 @@ class TrainConfig:
                 raise ConfigError(f"{name} is a probability between 0 and 1, not {getattr(self, name)}")
         if not 0 <= self.ema < 1:
             raise ConfigError(f"ema is a decay between 0 (off) and 1, not {self.ema}")
-        if self.watch == "raw" and self.select != "last":
+        if self.watch == "raw" and self.ema and self.select != "last":
             raise ConfigError(
                 "watch=raw only looks, and keeps the averaged weights: it needs select=last (or use ema=0)"
             )

@@ -150,7 +150,8 @@ def test_raw_weights_are_looked_at_and_averaged_ones_kept(tmp_path: Path) -> Non
     assert raw.result["mae_best_on_test"] == pytest.approx(min(*looks["raw"], raw.result["mae"]), rel=1e-5)
     assert raw.result["options"]["training"]["watch"] == "raw"
     with pytest.raises(ConfigError, match="select=last"):
-        config(watch="raw", select="val")
+        config(watch="raw", select="val", ema=0.99)
+    assert config(watch="raw", select="val", ema=0).ema == 0  # nothing is averaged: what is looked at is what is kept
 
 
 def test_running_statistics_are_averaged_like_the_weights(tmp_path: Path) -> None:

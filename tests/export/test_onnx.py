@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import json
+import logging
 from pathlib import Path
 from typing import Any
 
@@ -69,6 +70,13 @@ def test_a_frame_is_part_of_the_file(name: str, options: dict[str, Any], tmp_pat
     models.set_frame(network, 32)
     assert check_onnx(file, network) > LIMIT
     assert check_onnx(export_onnx(network, tmp_path / "framed.onnx"), network) < LIMIT
+
+
+def test_exporting_points_for_one_size_says_nothing(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    network = build("p2pnet", trunk="tiny", offset_limit=4)
+    file = export_onnx(network, tmp_path / "fixed.onnx", size=(48, 64), dynamic=False)
+    assert check_onnx(file, network, [(48, 64)]) < LIMIT
+    assert not [record for record in caplog.records if record.levelno >= logging.WARNING]
 
 
 def test_a_file_for_one_size(tmp_path: Path) -> None:

@@ -192,7 +192,12 @@ def test_weights_are_those_of_the_trunk_chosen(tmp_path: Path) -> None:
 def test_wrong_options() -> None:
     with pytest.raises(ConfigError, match="form must be one of shanghaitech, qnrf, not 'nwpu'"):
         models.create("msfanet", form="nwpu")
-    with pytest.raises(ConfigError, match="attention_weight must not be negative"):
-        models.create("msfanet", attention_weight=-1.0)
+    for weight in (-1.0, "much"):
+        with pytest.raises(
+            ConfigError, match=f"attention_weight must be a finite number of at least 0, not {weight!r}"
+        ):
+            models.create("msfanet", attention_weight=weight)
+    with pytest.raises(ConfigError, match="checkpoint must be true or false, not 'perhaps'"):
+        models.create("msfanet", checkpoint="perhaps")
     with pytest.raises(ConfigError, match="without batch normalisation"):
         models.create("msfanet", rebalance="rms")

@@ -301,6 +301,8 @@ def test_rebalancing_keeps_the_function() -> None:
         ("width", 1.5),
         ("offset_limit", -1),
         ("offset_limit", float("nan")),
+        ("offset_limit", "none"),
+        ("offset_limit", True),
     ],
 )
 def test_wrong_options_are_refused_by_name(option: str, value: Any) -> None:

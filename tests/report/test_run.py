@@ -56,6 +56,19 @@ def test_weights_chosen_on_the_test_images_are_said_to_be(
     assert "Weights: lowest error on the test images themselves" in page.text
 
 
+@pytest.mark.parametrize(("settings", "said"), [({}, 0), ({"watch": "raw"}, 2), ({"watch": "raw", "ema": 0}, 0)])
+def test_looks_at_other_weights_than_those_of_the_result_are_said_to_be(
+    settings: dict[str, Any], said: int, tmp_path: Path, make_run: Any, read_page: Callable[[Path], Any]
+) -> None:
+    make_run(tmp_path / "run", select="last", extra={"mae_best_on_test": 4.2}, **settings)
+    text = read_page(write_report(tmp_path / "run")).text
+    found = (
+        "lowest MAE on the test images during training (raw weights) 4.20",
+        "rings: the lowest of each; raw weights",
+    )
+    assert sum(words in text for words in found) == said
+
+
 def test_figures_of_the_images_that_chose_the_weights_are_said_to_be(
     tmp_path: Path, make_run: Any, read_page: Callable[[Path], Any]
 ) -> None:

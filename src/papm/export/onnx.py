@@ -210,12 +210,14 @@ def _load(model: Network | str | Path) -> tuple[Network, ModelSpec | None]:
 @contextmanager
 def _quiet() -> Iterator[None]:
     """The exporter tells at length what is none of a user's business (torchvision is missing, names of dimensions)."""
-    logger = logging.getLogger("torch.onnx")
-    level = logger.level
-    logger.setLevel(logging.ERROR)
+    loggers = [logging.getLogger(name) for name in ("torch.onnx", "onnx_ir")]
+    levels = [logger.level for logger in loggers]
+    for logger in loggers:
+        logger.setLevel(logging.ERROR)
     try:
         with warnings.catch_warnings(), redirect_stdout(io.StringIO()):
             warnings.simplefilter("ignore")
             yield
     finally:
-        logger.setLevel(level)
+        for logger, level in zip(loggers, levels):
+            logger.setLevel(level)

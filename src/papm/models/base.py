@@ -9,6 +9,7 @@ pads with), and the cells beyond the image are cut off again: padding is never c
 from __future__ import annotations
 
 import inspect
+import math
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -211,6 +212,23 @@ def require_count(option: str, value: object) -> None:
     """Refuse what is not a whole number of at least one."""
     if isinstance(value, bool) or not isinstance(value, int) or value < 1:
         raise ConfigError(f"{option} must be a whole number of at least 1, not {value!r}")
+
+
+def require_amount(option: str, value: object) -> None:
+    """Refuse what is not a finite number of at least zero.
+
+    >>> require_amount("region_weight", "much")
+    Traceback (most recent call last):
+    papm.errors.ConfigError: region_weight must be a finite number of at least 0, not 'much'
+    """
+    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value < math.inf:
+        raise ConfigError(f"{option} must be a finite number of at least 0, not {value!r}")
+
+
+def require_flag(option: str, value: object) -> None:
+    """Refuse what is neither true nor false."""
+    if not isinstance(value, bool):
+        raise ConfigError(f"{option} must be true or false, not {value!r}")
 
 
 Factory = Callable[..., Network]

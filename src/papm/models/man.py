@@ -5,9 +5,18 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
-from papm.errors import ConfigError, DataError
+from papm.errors import DataError
 from papm.models.attention import EncoderLayer, disagreement
-from papm.models.base import DensityNetwork, add_frame, check_images, pad_to_multiple, register, require
+from papm.models.base import (
+    DensityNetwork,
+    add_frame,
+    check_images,
+    pad_to_multiple,
+    register,
+    require,
+    require_amount,
+    require_flag,
+)
 from papm.models.head import CROWD, DensityHead
 from papm.models.vgg import VGGTrunk, vgg_trunk
 from papm.structures import DensityOutput, PointBatch
@@ -102,8 +111,9 @@ def man(
     backward pass instead of keeping its maps, whose size grows with the square of the image's area.
     """
     require("stride", stride, (16, 8, 4))
-    if region_weight < 0:
-        raise ConfigError(f"region_weight must not be negative, but is {region_weight}")
+    require_flag("region_loss", region_loss)
+    require_amount("region_weight", region_weight)
+    require_flag("checkpoint", checkpoint)
     head = DensityHead(512, num_classes, stride // 2, activation, upsample)  # its input is twice as coarse as vgg19's
     assert head.output.bias is not None
     nn.init.constant_(head.output.bias, CROWD * stride**2)

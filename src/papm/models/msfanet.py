@@ -12,8 +12,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from papm.errors import ConfigError
-from papm.models.base import DensityNetwork, register, require, require_count
+from papm.models.base import DensityNetwork, register, require, require_amount, require_count, require_flag
 from papm.models.context import ASPP, ScaleContext
 from papm.models.head import UPSAMPLINGS, start_positive
 from papm.models.layers import (
@@ -183,8 +182,8 @@ def msfanet(
     require("trunk", trunk, (None, *TAPS))
     require("activation", activation, (None, *SIGNED_ACTIVATIONS))
     require("upsample", upsample, UPSAMPLINGS)
-    if attention_weight < 0:
-        raise ConfigError(f"attention_weight must not be negative, but is {attention_weight}")
+    require_amount("attention_weight", attention_weight)
+    require_flag("checkpoint", checkpoint)
     if form == "qnrf":
         return QNRFForm(trunk or "vgg19", num_classes, activation or "abs", upsample, checkpoint)
     return ShanghaiTechForm(

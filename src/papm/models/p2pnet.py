@@ -13,7 +13,6 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from papm.errors import ConfigError
 from papm.models.base import (
     Network,
     _is_exporting,
@@ -24,6 +23,7 @@ from papm.models.base import (
     pad_to_multiple,
     register,
     require,
+    require_amount,
     require_count,
 )
 from papm.models.vgg import VGGTrunk, he_init, vgg_trunk
@@ -219,15 +219,15 @@ def p2pnet(
     """`trunk` = vgg16, vgg16-bn (the published one), vgg19, vgg19-bn, or tiny: a small one from nothing, for CPUs and tests.
 
     `references` = 2x2 or 4x2 points a cell (rows × columns); `width` = channels of pyramid and heads, 0: 256, tiny 32;
-    `offset_limit` = px that a proposal may go from its reference, in x and in y, 0: it stays there, none: any distance.
+    `offset_limit` = px that a proposal may go from its reference, in x and in y, 0: it stays there, null: any distance.
     """
     require("trunk", trunk, (*TAPS, "tiny"))
     require("references", references, REFERENCES)
     require_count("num_classes", num_classes)
     if width != 0:
         require_count("width", width)
-    if offset_limit is not None and not 0 <= offset_limit < math.inf:
-        raise ConfigError(f"offset_limit must be a number of pixels, at least 0, not {offset_limit}")
+    if offset_limit is not None:
+        require_amount("offset_limit", offset_limit)
     if trunk == "tiny":
         network = P2PNet(TinyTrunk(), width or 32, REFERENCES[references], num_classes, offset_limit)
         he_init(network.pyramid)

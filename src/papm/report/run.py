@@ -132,15 +132,21 @@ def other_figures(run: Run) -> list[tuple[str, str]]:
     r = run.result
     if r is None:
         return []
+    looks = " (raw weights)" if _looked_at_raw(run) else ""
     rows = [
         ("images", _sizes(r.get("sizes"))),
         ("MAE of the last weights", page.figure(number(r, "mae_last"))),
-        ("lowest MAE on the test images during training", page.figure(number(r, "mae_best_on_test"))),
+        (f"lowest MAE on the test images during training{looks}", page.figure(number(r, "mae_best_on_test"))),
         ("MAE when only points inside the image count", page.figure(number(r, "mae_in_image"))),
         ("training and evaluation took", page.duration(number(r, "seconds"))),
         ("on", str(r.get("hardware") or "–")),
     ]
     return [(name, value) for name, value in rows if value != "–"]
+
+
+def _looked_at_raw(run: Run) -> bool:
+    """Whether evaluations during training saw other weights than the averaged ones that are the result."""
+    return run.config.get("watch") == "raw" and run.config.get("ema") != 0
 
 
 def _sizes(sizes: object) -> str:
@@ -165,10 +171,11 @@ def learning_charts(run: Run) -> list[tuple[str, str, Any]]:
     errors = [
         Series(k.upper(), *curve(rows, k), colour=c, marks=True, best=True) for c, k in enumerate(("mae", "rmse"))
     ]
+    looks = "; raw weights, the result is the averaged ones'" if _looked_at_raw(run) else ""
     made: list[tuple[str, str, Any]] = [
         ("Training loss", "pale: as logged; strong: moving mean",
          charts.line_chart(smooth, title="Training loss over steps", x_label="step", y_label="loss")),
-        ("Error while training", "rings: the lowest of each",
+        ("Error while training", f"rings: the lowest of each{looks}",
          charts.line_chart(errors, title="Evaluation MAE and RMSE over steps", x_label="step", y_label="objects an image")),
     ]  # fmt: skip
     names = list(dict.fromkeys(name for row in rows for name in row["terms"]))
