@@ -30,6 +30,7 @@ NETWORKS: list[tuple[str, dict[str, Any]]] = [
     ("vgg19", {"activation": "abs", "stride": 4}),
     ("msfanet", {"activation": "abs"}),
     ("man", {"activation": "abs", "stride": 8}),
+    ("p2pnet", {"trunk": "tiny", "offsets": False}),
     ("p2pnet", {"trunk": "tiny", "num_classes": 2}),
 ]
 LIMIT = 1e-4  # of the largest value
@@ -73,7 +74,7 @@ def test_a_frame_is_part_of_the_file(name: str, options: dict[str, Any], tmp_pat
 
 
 def test_exporting_points_for_one_size_says_nothing(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    network = build("p2pnet", trunk="tiny", offset_limit=4)
+    network = build("p2pnet", trunk="tiny")
     file = export_onnx(network, tmp_path / "fixed.onnx", size=(48, 64), dynamic=False)
     assert check_onnx(file, network, [(48, 64)]) < LIMIT
     assert not [record for record in caplog.records if record.levelno >= logging.WARNING]

@@ -67,7 +67,7 @@ def robustness(
 
     papm robustness photos --methods hd-papm,al-papm,p2p-papm --distances 0,4,8 --kind disc --seeds 0,1,2 steps=3000
 
-    papm robustness photos --methods 'p2p-papm,p2p-papm network.offset_limit=0'
+    papm robustness photos --methods 'p2p-papm,p2p-papm network.offsets=false'
     """
     from papm.cli import ui
     from papm.study.results import read

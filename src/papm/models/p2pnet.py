@@ -23,8 +23,8 @@ from papm.models.base import (
     pad_to_multiple,
     register,
     require,
-    require_amount,
     require_count,
+    require_flag,
 )
 from papm.models.vgg import VGGTrunk, he_init, vgg_trunk
 from papm.structures import PointProposals
@@ -92,6 +92,7 @@ class PointHead(nn.Module):
 
     def __init__(self, width: int, references: int, values: int) -> None:
         super().__init__()
+        self.values = values
         self.layers = nn.Sequential(
             nn.Conv2d(width, width, 3, padding=1),
             nn.ReLU(inplace=True),
@@ -145,16 +146,16 @@ class P2PNet(Network):
         width: int,
         grid: tuple[int, int],
         num_classes: int,
-        offset_limit: float | None = None,
+        moves: bool = True,
     ) -> None:
         super().__init__()
-        self.features, self.offset_limit = features, offset_limit
+        self.features = features
         self.stride, self.num_classes, self.grid = STRIDE, num_classes, grid
         self.multiple = features.strides[-1]
         # A stride-16 cell lies up to 8 px beyond the stride-8 cell that reads it; then four 3×3 convolutions at stride 8.
         self.reach = features.reach + 8 + 4 * 8
         self.pyramid = Pyramid((features.channels[0], features.channels[1]), width)
-        self.offsets = PointHead(width, grid[0] * grid[1], 2)
+        self.offsets = PointHead(width, grid[0] * grid[1], 2) if moves else None
         self.classes = PointHead(width, grid[0] * grid[1], num_classes + 1)
 
     @property
@@ -169,36 +170,25 @@ class P2PNet(Network):
         """
         check_images(images)
         height, width = images.shape[-2:]
-        frame = self.frame_now
-        x = self.pyramid(self.features(pad_to_multiple(add_frame(images, frame), self.multiple)))
-        heads = (drop_frame(head(x), frame, STRIDE) for head in (self.offsets, self.classes))
-        offsets, logits = (crop_to_image(maps, height, width, STRIDE) for maps in heads)
-        rows, columns = offsets.shape[-2:]
-        offsets, logits = (
-            t.permute(0, 2, 3, 1).reshape(images.shape[0], -1, n) for t, n in self._values(offsets, logits)
-        )
-        reference = reference_points(rows, columns, self.grid, images.device).to(offsets.dtype)
+        x = self.pyramid(self.features(pad_to_multiple(add_frame(images, self.frame_now), self.multiple)))
+        logits = self._proposed(self.classes, x, (height, width))
+        # not -(-height // STRIDE): in an exported network division goes towards zero
+        rows, columns = ((side + STRIDE - 1) // STRIDE for side in (height, width))
+        reference = reference_points(rows, columns, self.grid, images.device).to(logits.dtype)
+        offsets = None if self.offsets is None else OFFSET_SCALE * self._proposed(self.offsets, x, (height, width))
         # Training crops are multiples of the stride: nothing to drop, and nothing to wait for.
         if _is_exporting() or height % STRIDE or width % STRIDE:
             kept = _inside(reference, self.grid, (height, width))
-            offsets, logits, reference = (
-                offsets.index_select(1, kept),
-                logits.index_select(1, kept),
-                reference.index_select(0, kept),
-            )
-        return PointProposals(reference + self._moved(offsets), logits, reference, self.background, self.expected)
+            reference, logits = reference.index_select(0, kept), logits.index_select(1, kept)
+            offsets = None if offsets is None else offsets.index_select(1, kept)
+        place = reference.repeat(images.shape[0], 1, 1) if offsets is None else reference + offsets
+        return PointProposals(place, logits, reference, self.background, self.expected)
 
-    def _moved(self, offsets: Tensor) -> Tensor:
-        """Pixels from the references, within the limit."""
-        moved = OFFSET_SCALE * offsets
-        if self.offset_limit is None:
-            return moved
-        # with a limit of 0 the offsets still take part, so that every weight has a gradient
-        return self.offset_limit * torch.tanh(moved / self.offset_limit) if self.offset_limit else 0.0 * moved
-
-    def _values(self, offsets: Tensor, logits: Tensor) -> list[tuple[Tensor, int]]:
-        both = [(offsets, 2), (logits, self.num_classes + 1)]
-        return [(t.float() if t.dtype in (torch.float16, torch.bfloat16) else t, n) for t, n in both]
+    def _proposed(self, head: PointHead, x: Tensor, size: tuple[int, int]) -> Tensor:
+        """What a head says of every reference of the image's cells, [B, M, values], in float32 or better."""
+        maps = crop_to_image(drop_frame(head(x), self.frame_now, STRIDE), *size, STRIDE)
+        maps = maps.float() if maps.dtype in (torch.float16, torch.bfloat16) else maps
+        return maps.permute(0, 2, 3, 1).reshape(maps.shape[0], -1, head.values)
 
 
 @register(
@@ -214,25 +204,24 @@ def p2pnet(
     num_classes: int = 1,
     references: str = "2x2",
     width: int = 0,
-    offset_limit: float | None = None,
+    offsets: bool = True,
 ) -> Network:
     """`trunk` = vgg16, vgg16-bn (the published one), vgg19, vgg19-bn, or tiny: a small one from nothing, for CPUs and tests.
 
     `references` = 2x2 or 4x2 points a cell (rows × columns); `width` = channels of pyramid and heads, 0: 256, tiny 32;
-    `offset_limit` = px that a proposal may go from its reference, in x and in y, 0: it stays there, null: any distance.
+    `offsets` = whether proposals move from their references; if not, only scores are learned.
     """
     require("trunk", trunk, (*TAPS, "tiny"))
     require("references", references, REFERENCES)
     require_count("num_classes", num_classes)
     if width != 0:
         require_count("width", width)
-    if offset_limit is not None:
-        require_amount("offset_limit", offset_limit)
+    require_flag("offsets", offsets)
     if trunk == "tiny":
-        network = P2PNet(TinyTrunk(), width or 32, REFERENCES[references], num_classes, offset_limit)
+        network = P2PNet(TinyTrunk(), width or 32, REFERENCES[references], num_classes, offsets)
         he_init(network.pyramid)
-        for head in (network.offsets, network.classes):
+        for head in filter(None, (network.offsets, network.classes)):
             he_init(head.layers)
             nn.init.normal_(head.output.weight, std=1e-3)  # proposals start some 4 px from their references
         return network
-    return P2PNet(vgg_trunk(trunk, TAPS[trunk]), width or 256, REFERENCES[references], num_classes, offset_limit)
+    return P2PNet(vgg_trunk(trunk, TAPS[trunk]), width or 256, REFERENCES[references], num_classes, offsets)

@@ -49,13 +49,13 @@ def test_names_are_checked() -> None:
 
 
 def test_a_method_may_have_settings_of_its_own(tmp_path: Path) -> None:
-    names = plan.read_methods("hd-papm, hd-papm   loss.sigma=8 steps=3,p2p-papm network.offset_limit=0")
-    assert names == ("hd-papm", "hd-papm loss.sigma=8 steps=3", "p2p-papm network.offset_limit=0")
+    names = plan.read_methods("hd-papm, hd-papm   loss.sigma=8 steps=3,p2p-papm network.offsets=false")
+    assert names == ("hd-papm", "hd-papm loss.sigma=8 steps=3", "p2p-papm network.offsets=false")
     asked = ask(tmp_path, methods=names, settings={"steps": 7})
     cells = {(c.row, c.column): training.configure(c.settings) for c in plan.study(asked).cells}
     plain, own, points = (cells[name, "4 px"] for name in names)
     assert (plain.steps, dict(plain.loss), own.steps, dict(own.loss)) == (7, {}, 3, {"sigma": 8})
-    assert points.backbone == "p2pnet" and points.network == {"trunk": "tiny", "offset_limit": 0}
+    assert points.backbone == "p2pnet" and points.network == {"trunk": "tiny", "offsets": False}
     tasks = run.plan(plan.study(asked), [], asked.request)
     assert len({t.folder for t in tasks}) == len(tasks) == 6
 
