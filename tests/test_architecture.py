@@ -29,7 +29,7 @@ LAYERS: tuple[tuple[str, ...], ...] = (
         "windows",
     ),
     ("targets", "transport", "matching", "data"),
-    ("losses", "models", "metrics", "localize"),
+    ("losses", "models", "metrics", "localize", "chances"),
     ("methods", "checkpoint"),
     ("predict", "export"),
     ("engine",),

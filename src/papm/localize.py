@@ -90,21 +90,20 @@ def from_proposals(
     threshold: float = 0.5,
     nms_radius: float | None = None,
     size: tuple[int, int] | None = None,
-    top: int | None = None,
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Proposals of image `index` whose best class scores above `threshold` -> points [n, 2], scores [n], labels [n].
 
-    With `top` the best so many, whatever they score. The score is the softmax over the classes and the background (column
-    0), labels count from 0. With `size` (H, W) points outside the image are dropped: a network fed a padded image finds
-    some in the padding. With `nms_radius` a point closer than that to a better one is dropped; P2PNet itself does none of this.
+    The score is the softmax over the classes and the background (column 0), labels count from 0. With `size` (H, W) points
+    outside the image are dropped: a network fed a padded image finds some in the padding. With `nms_radius` a point closer
+    than that to a better one is dropped; P2PNet itself does none of this.
     """
     points = proposals.points[index].detach()
     scores, labels = proposals.logits[index].detach().float().softmax(-1)[:, 1:].max(-1)
-    keep = scores > threshold if top is None else torch.ones_like(scores, dtype=torch.bool)
+    keep = scores > threshold
     if size is not None:
         keep &= (points >= 0).all(-1) & (points < points.new_tensor([size[1], size[0]])).all(-1)
     points, scores, labels = points[keep], scores[keep], labels[keep]
-    order = scores.argsort(descending=True, stable=True)[:top]
+    order = scores.argsort(descending=True, stable=True)
     points, scores, labels = points[order], scores[order], labels[order]
     if nms_radius is not None and nms_radius > 0:
         keep = _suppress(points, nms_radius)

@@ -181,7 +181,7 @@ def test_the_sum_of_chances_is_the_count_that_was_learned(weight: float) -> None
     torch.testing.assert_close(class_counts(made)[0], often[:, 1:].sum(0), rtol=1e-3, atol=1e-4)
 
 
-def test_where_chances_count_the_best_proposals_are_the_points() -> None:
+def test_chances_are_counted_and_scores_are_not() -> None:
     logits = torch.zeros(2, 5, 2)
     logits[0, :, 1] = torch.tensor([-1.0, 0.5, -0.2, 3.0, -9.0])  # chances 0.16, 0.45, 0.29, 0.91, 0.00: 1.8 in all
     logits[1, :, 1] = -30.0

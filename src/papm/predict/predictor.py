@@ -13,7 +13,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from papm import checkpoint, localize
+from papm import chances, checkpoint, localize
 from papm.data.resize import of_config, resized_region
 from papm.errors import ConfigError, DataError, unknown
 from papm.images import read_image, resize_image
@@ -100,13 +100,8 @@ def _in_region(output: PointProposals, roi: Tensor) -> Tensor:
 
 
 def objects(proposals: PointProposals, threshold: float = 0.5) -> Tensor:
-    """bool [B, M]: proposals whose best class scores above the threshold, or the best ones, as many as chances say."""
-    scores = proposals.logits.float().softmax(-1)[..., 1:].amax(-1)
-    if not proposals.expected:
-        return scores > threshold
-    number = proposals.chances.sum((1, 2)).round()[:, None]
-    first = torch.arange(scores.shape[1], device=scores.device)[None] < number
-    return torch.zeros_like(first).scatter(1, scores.argsort(dim=1, descending=True, stable=True), first)
+    """bool [B, M]: proposals whose best class scores above the threshold."""
+    return proposals.logits.float().softmax(-1)[..., 1:].amax(-1) > threshold
 
 
 class Counter:
@@ -206,8 +201,10 @@ class Counter:
         if isinstance(output, PointProposals):
             # All of them, so that the count is the number of points (rounded, where chances count): each began inside the
             # image, and one that was moved across the border belongs to an object at it.
-            best = round(count) if output.expected and math.isfinite(count) else None
-            xy, scores, labels = localize.from_proposals(output, 0, top=best)
+            if output.expected and math.isfinite(count):
+                xy, scores, labels = chances.gather(output, 0, round(count), roi)
+            else:
+                xy, scores, labels = localize.from_proposals(output, 0)
             limit = xy.new_tensor([size[1], size[0]])
             xy = xy.clamp(min=0).minimum(torch.nextafter(limit, torch.zeros_like(limit)))
             return Prediction(
