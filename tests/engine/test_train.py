@@ -434,6 +434,12 @@ def test_starting_from_a_checkpoint(tmp_path: Path) -> None:
         build_network(config(init=str(tmp_path / "first"), network={"stride": 8}))
 
 
+def test_chances_are_of_points() -> None:
+    with pytest.raises(ConfigError, match="count=expected is for networks that give points"):
+        config(count="expected")
+    assert config(count="points").count == "points"
+
+
 def test_unknown_names_are_named(tmp_path: Path) -> None:
     for more, message in (
         ({"method": "hd-pamp"}, "unknown method 'hd-pamp'; did you mean 'hd-papm'"),

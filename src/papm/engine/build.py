@@ -38,6 +38,8 @@ def resolve(method: str, backbone: str, given: dict[str, Any]) -> TrainConfig:
     merged: dict[str, Any] = {k: {**recipe.get(k, {}), **own[k]} for k in own if k in recipe or k in given}
     if given.get("correct") and methods.method(method).network == "points":
         raise ConfigError(f"correct is for losses on density maps; method '{method}' matches points")
+    if given.get("count") == "expected" and methods.method(method).network != "points":
+        raise ConfigError(f"count=expected is for networks that give points; method '{method}' trains density maps")
     config = configuration.from_mapping({**recipe, **given, **merged, "method": method, "backbone": backbone})
     known = models.info(backbone).options
     for key in config.network:

@@ -29,6 +29,7 @@ async function begin() {
   const about = [model.name, model.method, model.backbone, model.trained_on && `trained on ${model.trained_on}`, model.steps && `${model.steps} steps`];
   $("about").textContent = about.filter(Boolean).join(" · ");
   for (const [k, name] of model.classes.entries()) $("class").append(new Option(name, k));
+  $("show-density").closest("label").hidden = model.counts !== "density"; // a point network has no map
   const here = ["localhost", "127.0.0.1", "[::1]"].includes(location.hostname);
   $("promise").textContent = here ? "They stay on this machine; papm keeps none of them." : `They are sent to ${location.hostname}, where papm keeps none of them.`;
 }
