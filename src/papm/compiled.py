@@ -29,9 +29,7 @@ T = TypeVar("T")
 FLAGS = ("-O3", "-std=c99", "-shared", "-fPIC", "-fno-math-errno", "-fno-trapping-math")
 # Bytes of shared memory kept for the arrays that a CUDA kernel declares itself, and for the system.
 OWN_SHARED = 4 * 1024
-ASKED_SHARED = (
-    48 * 1024
-)  # the least that torch asks for; less is there without asking, but for what the kernel declares
+ASKED_SHARED = 48 * 1024  # torch asks for no less: it takes less to be there, whatever the kernel declares
 PLAIN_SHARED = ASKED_SHARED - OWN_SHARED  # bytes beside those that it gets without asking
 
 
