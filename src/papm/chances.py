@@ -29,9 +29,10 @@ def gather(
     Where nothing is left to collect, the best scores not used yet follow. Fewer only where there are fewer proposals.
     A centre beyond the region `roi`, bool [H, W], which its proposals lie in, gives way to the proposal itself.
     """
-    place = proposals.points[index].detach().double().cpu().numpy()
+    # Doubles are made on the CPU: some devices have none.
+    place = proposals.points[index].detach().cpu().double().numpy()
     scores, labels = (t.cpu() for t in proposals.logits[index].detach().float().softmax(-1)[:, 1:].max(-1))
-    left = proposals.chances[index].detach().sum(-1).double().cpu().numpy().copy()
+    left = proposals.chances[index].detach().sum(-1).cpu().double().numpy()
     usable = np.isfinite(place).all(-1) & np.isfinite(left)
     seeds, points = _collect(place, np.where(usable, left, 0.0), number, reach)
     if roi is not None:

@@ -9,11 +9,18 @@ import sys
 from pathlib import Path
 
 import pytest
+import torch
+from lightning.fabric.plugins.environments.lightning import LightningEnvironment
 
+from papm.config import TrainConfig
 from papm.engine.processes import is_first_process, join_started, local_rank
+from papm.engine.train import own_device
 from papm.errors import ConfigError
 
-NAMES = ("LOCAL_RANK", "NODE_RANK", "MASTER_ADDR", "MASTER_PORT", "WORLD_SIZE", "TORCHELASTIC_RUN_ID")
+NAMES = (
+    *("LOCAL_RANK", "NODE_RANK", "MASTER_ADDR", "MASTER_PORT"),
+    *("WORLD_SIZE", "LOCAL_WORLD_SIZE", "GROUP_WORLD_SIZE", "TORCHELASTIC_RUN_ID"),
+)
 STEP = {"SLURM_JOB_ID": "41", "SLURM_STEP_ID": "3", "SLURM_NTASKS": "2", "SLURM_STEP_NUM_TASKS": "2"}
 BATCH = {"SLURM_JOB_ID": "41", "SLURM_NTASKS": "4", "SLURM_PROCID": "0", "SLURM_LOCALID": "0", "SLURM_JOB_NAME": "x"}
 
@@ -50,7 +57,8 @@ def test_a_batch_script_without_srun_is_a_process_like_any(monkeypatch: pytest.M
     [
         ({**STEP, "SLURM_PROCID": "0", "SLURM_LOCALID": "0"}, 1, "srun started 2 processes .* give devices=2"),
         ({**STEP, "SLURM_STEP_NUM_NODES": "2"}, 2, "on several machines"),
-        ({"TORCHELASTIC_RUN_ID": "a", "WORLD_SIZE": "1", "LOCAL_RANK": "0"}, 2, "torchrun started 1 process of"),
+        ({"TORCHELASTIC_RUN_ID": "a", "WORLD_SIZE": "1", "LOCAL_RANK": "0"}, 2, "1 process of .* leave torchrun out"),
+        ({"SLURM_STEP_NUM_TASKS": "2(x3)"}, 1, r"SLURM_STEP_NUM_TASKS=2\(x3\) of the environment is no number"),
         ({"TORCHELASTIC_RUN_ID": "a", "WORLD_SIZE": "2", "GROUP_WORLD_SIZE": "2"}, 2, "on several machines"),
     ],
 )
@@ -60,6 +68,34 @@ def test_what_does_not_fit_is_told(
     given(monkeypatch, **values)
     with pytest.raises(ConfigError, match=said):
         join_started(devices)
+
+
+def test_an_interactive_shell_of_several_tasks_is_a_process_like_any(monkeypatch: pytest.MonkeyPatch) -> None:
+    given(monkeypatch, **STEP, SLURM_PROCID="0", SLURM_LOCALID="0", SLURM_PTY_PORT="34889")
+    join_started(1)
+    assert is_first_process() and "MASTER_PORT" not in os.environ
+
+
+def test_variables_that_are_empty_say_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    given(monkeypatch, SLURM_STEP_NUM_TASKS="", LOCAL_RANK="", NODE_RANK="")
+    join_started(1)
+    assert is_first_process() and local_rank() == 0
+
+
+def test_torchrun_trains_twice(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Lightning takes WORLD_SIZE away when a training ends."""
+    given(monkeypatch, TORCHELASTIC_RUN_ID="a", WORLD_SIZE="2", LOCAL_WORLD_SIZE="2", LOCAL_RANK="1")
+    join_started(2)
+    LightningEnvironment().teardown()
+    assert "WORLD_SIZE" not in os.environ
+    join_started(2)
+
+
+def test_a_process_that_does_not_see_its_gpu_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 1)
+    with pytest.raises(ConfigError, match=r"devices=2, and this process sees 1 GPU; .*--gpus-per-node"):
+        own_device(TrainConfig(device="cuda", devices=2))
 
 
 @pytest.mark.slow

@@ -53,6 +53,15 @@ def test_what_is_measured_is_not_trained_again(tmp_path: Path) -> None:
     assert len(run.plan(study().with_settings({"steps": 9}), known, request(tmp_path))) == 2
 
 
+def test_raw_weights_may_be_watched_where_the_last_are_the_result(tmp_path: Path) -> None:
+    watched = study().with_settings({"watch": "raw"})
+    task = run.plan(watched, [], request(tmp_path))[0]
+    words = run.train_words(task, resume=False)
+    assert task.folder.name == "tiny-gaussian-watch=raw-s0" and {"watch=raw", "select=last"} <= set(words)
+    with pytest.raises(ConfigError, match=r"watch=raw .* needs select=last"):
+        run.plan(watched, [], request(tmp_path, select="val"))
+
+
 def test_a_result_without_its_evaluation_is_evaluated(tmp_path: Path) -> None:
     known = [
         result({**CELL, "method": "gaussian"}),

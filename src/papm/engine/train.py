@@ -85,6 +85,12 @@ def own_device(config: TrainConfig) -> torch.device:
     """The device of this process: with several GPUs, the one of its rank."""
     device = pick_device(config.device)
     if device.type == "cuda":
+        seen = torch.cuda.device_count()
+        if config.devices > seen:
+            raise ConfigError(
+                f"devices={config.devices}, and this process sees {seen} GPU{'' if seen == 1 else 's'}; every process must "
+                "see all of them (srun: --gpus-per-node in place of --gpus-per-task)"
+            )
         device = torch.device("cuda", local_rank())
         torch.cuda.set_device(device)
     return device

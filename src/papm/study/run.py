@@ -118,7 +118,7 @@ def _with_weights(settings: Mapping[str, Any], request: Request) -> dict[str, An
 def _task(cell: Cell, settings: Mapping[str, Any], seed: int, request: Request, evaluations: tuple[str, ...]) -> Task:
     dataset = str(settings["dataset"])
     spec = f"{dataset}:{request.data[dataset]}" if dataset in request.data else dataset
-    config = training.configure(settings)
+    config = training.configure({**settings, "select": request.select})
     kind = training.starts_from(config, settings.get("weights"))
     weights = None if kind == training.NONE else str(settings["weights"])
     name = slug(settings, seed, request.select)

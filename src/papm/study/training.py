@@ -54,7 +54,8 @@ def configure(settings: Mapping[str, Any]) -> TrainConfig:
     >>> configure({"dataset": "trancos", "backbone": "vgg19", "method": "al-papm", "loss.sigma": 8}).loss
     {'sigma': 8}
     """
-    given: dict[str, Any] = {"data": str(settings["dataset"])}
+    # Which weights are the result is not said by a cell: until it is, a setting that goes with some choices only is good.
+    given: dict[str, Any] = {"data": str(settings["dataset"]), "select": "last"}
     for key, value in settings.items():
         group, dot, option = key.partition(".")
         if dot:

@@ -76,6 +76,20 @@ def test_settings_that_no_method_has_alone(text: str, said: str) -> None:
         plan.read_methods(text)
 
 
+@pytest.mark.parametrize(
+    "text",
+    [
+        "hd-papm loss.sigma=8,hd-papm loss.sigma=8.0",
+        "hd-papm,hd-papm flip=0.5",  # what it is anyway
+        "hd-papm,hd-papm precision=32",  # nothing by which results are told apart
+    ],
+)
+def test_one_training_under_two_names_is_refused(tmp_path: Path, text: str) -> None:
+    names = plan.read_methods(text)
+    with pytest.raises(ConfigError, match=f"'{names[0]}' and '{names[1]}' are the same training"):
+        plan.study(ask(tmp_path, methods=names))
+
+
 def test_the_study_is_methods_by_distances(tmp_path: Path) -> None:
     asked = ask(tmp_path, kind="disc", settings={"steps": 7})
     made = plan.study(asked)
@@ -109,6 +123,7 @@ def test_methods_of_points_bring_their_network_along(tmp_path: Path) -> None:
     assert networks == {"gaussian": ("tiny", None), "p2p-papm": ("p2pnet", "tiny")}
     assert plan.network_of("p2pnet", "vgg19") == {"backbone": "p2pnet"}
     assert plan.usual_backbone(("p2pnet",), "cpu") == "tiny" and plan.usual_backbone(("p2pnet",), "cuda") == "p2pnet"
+    assert plan.usual_backbone(("p2p-papm network.offsets=false",), "cuda") == "p2pnet"
     with pytest.raises(ConfigError, match="'gaussian' trains networks that give density maps"):
         asked = ask(tmp_path, backbone="p2pnet")
         run.plan(plan.study(asked), [], asked.request)

@@ -21,7 +21,7 @@ from papm.errors import ConfigError, DataError, unknown
 from papm.files import write_json
 from papm.points import spacing
 from papm.study import tables, training
-from papm.study.run import Request
+from papm.study.run import Request, slug
 from papm.study.tables import Study
 
 # Two targets and two transports, each without and with the paper's kernel.
@@ -170,7 +170,7 @@ def usual_backbone(names: Sequence[str], device: str) -> str:
     """`tiny` on a CPU, else VGG19, or P2PNet where every method is one of points."""
     if device == "cpu" or (device == "auto" and not torch.cuda.is_available()):
         return "tiny"
-    return "p2pnet" if all(methods.method(n).network == "points" for n in names) else "vgg19"
+    return "p2pnet" if all(methods.method(method_of(n)).network == "points" for n in names) else "vgg19"
 
 
 def network_of(method: str, backbone: str) -> dict[str, Any]:
@@ -206,7 +206,20 @@ def study(asked: Asked) -> Study:
         "columns": columns,
         "rows": rows,
     }
-    return tables.parse(values, "robustness", "robustness").with_settings(asked.settings, own)
+    made = tables.parse(values, "robustness", "robustness").with_settings(asked.settings, own)
+    _refuse_same(made)
+    return made
+
+
+def _refuse_same(study: Study) -> None:
+    """Two spellings of one training, or settings by which results are not told apart: both would be one run folder."""
+    seen: dict[str, str] = {}
+    for cell in study.cells:
+        row = seen.setdefault(slug(cell.settings, 0, "last"), cell.row)
+        if row != cell.row:
+            raise ConfigError(
+                f"--methods: '{row}' and '{cell.row}' are the same training; give settings that change what is learned"
+            )
 
 
 def _refuse_far(asked: Asked) -> None:
