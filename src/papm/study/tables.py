@@ -113,12 +113,9 @@ class Study:
         """Datasets that the cells need, in order."""
         return tuple(dict.fromkeys(str(c.settings["dataset"]) for c in self.cells))
 
-    def with_settings(
-        self, settings: Mapping[str, Any], of_rows: Mapping[str, Mapping[str, Any]] | None = None
-    ) -> Study:
-        """The study with these settings in every cell, over its own, and over them those of its row."""
-        rows = of_rows or {}
-        cells = tuple(replace(c, settings={**c.settings, **settings, **rows.get(c.row, {})}) for c in self.cells)
+    def with_settings(self, settings: Mapping[str, Any]) -> Study:
+        """The study with these settings in every cell, over its own."""
+        cells = tuple(replace(c, settings={**c.settings, **settings}) for c in self.cells)
         _distinct_trainings(cells, self.name)
         return replace(self, cells=cells)
 

@@ -192,9 +192,15 @@ def in_pixels(distance: float) -> str:
 def study(asked: Asked) -> Study:
     """The table that is asked for; every cell is one training a seed."""
     _refuse_far(asked)
-    own = {m: own_settings(m) for m in asked.methods}
-    rows = [
-        {"name": m, "method": method_of(m), **network_of(method_of(m), asked.backbone), **own[m]} for m in asked.methods
+    rows: list[dict[str, Any]] = [
+        {
+            "name": m,
+            "method": method_of(m),
+            **network_of(method_of(m), asked.backbone),
+            **asked.settings,
+            **own_settings(m),
+        }
+        for m in asked.methods
     ]
     for row in rows:
         row["weights"] = asked.weights.get(str(row["backbone"]), asked.weights.get("", "imagenet"))
@@ -206,7 +212,7 @@ def study(asked: Asked) -> Study:
         "columns": columns,
         "rows": rows,
     }
-    made = tables.parse(values, "robustness", "robustness").with_settings(asked.settings, own)
+    made = tables.parse(values, "robustness", "robustness")
     _refuse_same(made)
     return made
 
