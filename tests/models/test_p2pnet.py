@@ -195,6 +195,19 @@ def test_reach_bounds_what_a_proposal_sees() -> None:
 
 
 @torch.no_grad()
+def test_context_sees_the_whole_image() -> None:
+    """A change in one corner reaches the opposite one; without context it does not."""
+    image = images(352, 352)
+    changed = image.clone()
+    changed[..., -8:, -8:] += 3
+    for context in (False, True):
+        network = lively(context=context)
+        assert (network.reach is None) == context
+        difference = (network(image).logits - network(changed).logits).abs()[0, 0]
+        assert bool(difference.any()) == context
+
+
+@torch.no_grad()
 def test_moving_the_image_moves_the_points() -> None:
     network = lively()
     assert network.reach is not None
@@ -226,9 +239,11 @@ def test_half_precision_ends_in_float32() -> None:
 # --- parameters and weights -------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("trunk", ["tiny", "vgg16", "vgg19"])
-def test_no_layer_is_idle_and_groups_are_right(trunk: str) -> None:
-    network = lively(trunk).train()
+@pytest.mark.parametrize(
+    ("trunk", "context"), [("tiny", False), ("vgg16", False), ("vgg19", False), ("tiny", True), ("vgg16-bn", True)]
+)
+def test_no_layer_is_idle_and_groups_are_right(trunk: str, context: bool) -> None:
+    network = lively(trunk, context=context).train()
     found = network(images(32, 32, batch=2))
     ((found.points - found.reference).square().mean() + found.logits.square().mean()).backward()
     for key, parameter in network.named_parameters():
@@ -296,6 +311,7 @@ def test_rebalancing_keeps_the_function() -> None:
         ("width", 1.5),
         ("offsets", 0),
         ("offsets", "none"),
+        ("context", "no"),
     ],
 )
 def test_wrong_options_are_refused_by_name(option: str, value: Any) -> None:
@@ -315,8 +331,9 @@ def test_a_checkpoint_holds_the_choice_of_trunk(tmp_path: Path) -> None:
     assert torch.equal(again(image).logits, network(image).logits)
 
 
+@pytest.mark.parametrize("context", [False, True], ids=["plain", "context"])
 @torch.no_grad()
-def test_compiles_and_exports_for_every_size() -> None:
+def test_compiles_and_exports_for_every_size(context: bool) -> None:
     class Plain(nn.Module):
         def __init__(self, network: nn.Module) -> None:
             super().__init__()
@@ -326,7 +343,7 @@ def test_compiles_and_exports_for_every_size() -> None:
             found = self.network(image)
             return found.points, found.logits
 
-    network = lively()
+    network = lively(context=context)
     compiled = torch.compile(network, backend="eager", fullgraph=True)
     torch.testing.assert_close(compiled(images(64, 64)).points, network(images(64, 64)).points)
     sides = {k: torch.export.Dim(name, min=17, max=4096) for k, name in ((2, "height"), (3, "width"))}
