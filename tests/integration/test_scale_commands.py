@@ -198,8 +198,11 @@ def test_two_runs_are_compared_image_by_image(run_papm: Run, tmp_path: Path) -> 
         versus[1]["difference"] == pytest.approx(-0.2 * float(np.abs(noise).mean()), abs=2e-3)
         and versus[1]["significant"]
     )
+    (joint,) = result["mean_of_counts"]
+    assert joint["runs"] == 2 and joint["mae"] == pytest.approx(0.9 * float(np.abs(noise).mean()), abs=2e-3)
     code, out, _ = run_papm("report", first, better, "--out", tmp_path / "page.html")
-    assert code == 0 and "better" in out and "b/run" in out and (tmp_path / "page.html").is_file()
+    assert code == 0 and "better" in out and "b/run" in out and "mean of 2" in out
+    assert "The mean of the counts of 2 runs" in (tmp_path / "page.html").read_text(encoding="utf-8")
     code, _, err = run_papm("report", first, first)
     assert code == 2 and "twice" in err
     code, _, err = run_papm("report", first, "--json")

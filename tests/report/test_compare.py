@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from PIL import Image
 
-from papm.report.compare import ComparedRun, cells, differences, write_comparison
+from papm.report.compare import ComparedRun, cells, differences, together, write_comparison
 from papm.report.run import write_report
 
 
@@ -82,6 +82,26 @@ def test_differences_are_paired_on_the_same_images(runs: list[ComparedRun]) -> N
     other = runs[2].folder / "predictions.csv"
     other.write_text(other.read_text().replace("IMG_3.jpg", "IMG_99.jpg"))
     assert set(differences(runs, ["gaussian", "hd-papm"], ["exact", "misplaced"])) == {("hd-papm", "misplaced")}
+
+
+def counted(folder: Path, errors: dict[str, float]) -> ComparedRun:
+    """A run on images of a hundred objects, each miscounted by so many."""
+    folder.mkdir()
+    lines = [f"{image},{100 + e},100,100" for image, e in errors.items()]
+    (folder / "predictions.csv").write_text("\n".join(["image,predicted,truth,truth_in_image", *lines]))
+    return ComparedRun(folder.name, "test", folder, {})
+
+
+def test_errors_that_differ_cancel_in_the_mean_of_the_counts(tmp_path: Path) -> None:
+    high = counted(tmp_path / "high", {"a": 8.0, "b": 4.0})
+    low = counted(tmp_path / "low", {"b": -2.0, "a": -4.0})  # another order
+    other = counted(tmp_path / "other", {"a": 50.0, "c": 50.0})
+    joint = together([high, low, other])["test"]
+    assert (joint.runs, joint.score.mae, joint.score.n) == (2, 1.5, 2)  # +2 and +1
+    assert joint.score.rmse == pytest.approx(2.5**0.5)
+    assert joint.against_first.difference == 1.5 - 6
+    assert together([high]) == together([high, other]) == together([]) == {}
+    assert together([ComparedRun("none", "test", tmp_path / "nowhere", {}), high]) == {}
 
 
 def test_choosing_on_the_test_images_is_said(

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from papm.errors import ConfigError, PapmError
+
+if TYPE_CHECKING:
+    from papm.metrics.counting import PairedDifference
 
 
 def add(app: typer.Typer) -> None:
@@ -23,7 +26,8 @@ def report(
 ) -> None:
     """Write report.html of a run again, from what its folder holds; of several runs, compare them.
 
-    Runs on the same test images are compared image by image: is the first one better, or was it luck?
+    Runs on the same test images are compared image by image: is the first one better, or was it luck? And what is the
+    mean of their counts worth? Networks that err on different images do better together.
 
     Examples:
 
@@ -46,7 +50,7 @@ def report(
 def _compare(folders: list[Path], out: Path | None, json: bool) -> None:
     from papm.cli import ui
     from papm.metrics.counting import FEWEST
-    from papm.report.compare import ComparedRun, differences, write_comparison
+    from papm.report.compare import ComparedRun, differences, together, write_comparison
     from papm.report.load import number, read_run
 
     compared = []
@@ -60,7 +64,12 @@ def _compare(folders: list[Path], out: Path | None, json: bool) -> None:
     found = differences(compared, labels, groups)
     page = out or folders[0].resolve().parent / "comparison.html"
     intro = f"{len(compared)} runs; differences are to {labels[0]}, on the same images where both have them."
-    write_comparison(page, title=" · ".join(labels), intro=intro, runs=compared)
+    joint = together(compared)
+    notes = [
+        f"The mean of the counts of {j.runs} runs has an MAE of {j.score.mae:.2f} on {group}."
+        for group, j in joint.items()
+    ]
+    write_comparison(page, title=" · ".join(labels), intro=intro, runs=compared, notes=notes)
     if json:
         rows = []
         for r in compared:
@@ -68,21 +77,31 @@ def _compare(folders: list[Path], out: Path | None, json: bool) -> None:
             figures = {k: number(r.result, k) for k in ("mae", "rmse", "nae", "bias")}
             versus = None if d is None else d.to_dict()
             rows.append({"run": str(r.folder), "data": r.group, **figures, "against_first": versus})
-        ui.print_json({"first": str(folders[0]), "runs": rows, "page": str(page)})
+        means = [
+            {"data": group, "runs": j.runs, **j.score.to_dict(), "against_first": j.against_first.to_dict()}
+            for group, j in joint.items()
+        ]
+        ui.print_json({"first": str(folders[0]), "runs": rows, "mean_of_counts": means, "page": str(page)})
         return
     table: list[list[object]] = []
     for r in compared:
-        d = found.get((r.label, r.group))
-        verdict = "" if d is None else d.verdict
-        against = "" if d is None else f"{d.difference:+.2f} ({d.low:+.2f} to {d.high:+.2f})"
         values = [v if (v := number(r.result, k)) is not None else "–" for k in ("mae", "rmse")]
-        table.append([r.label, r.group, *values, against, verdict])
+        table.append([r.label, r.group, *values, *_against(found.get((r.label, r.group)))])
+    for group, j in joint.items():
+        table.append([f"mean of {j.runs}", group, j.score.mae, j.score.rmse, *_against(j.against_first)])
     ui.table(["run", "data", "MAE", "RMSE", f"MAE less {labels[0]}, 95 % interval", ""], table)
     if not found:
         ui.note("None of the others was tested on the same images as the first, so nothing is compared image by image.")
     if any(d.n < FEWEST for d in found.values()):
         ui.note(f"With fewer than {FEWEST} test images a difference may be chance: the verdict is unclear.")
     ui.say(f"Page: {page}")
+
+
+def _against(difference: PairedDifference | None) -> tuple[str, str]:
+    """A difference and its verdict, for a table."""
+    if difference is None:
+        return "", ""
+    return f"{difference.difference:+.2f} ({difference.low:+.2f} to {difference.high:+.2f})", difference.verdict
 
 
 def _labels(folders: list[Path]) -> list[str]:

@@ -11,10 +11,10 @@ from statistics import fmean
 from typing import Any
 from urllib.parse import quote
 
-from papm.metrics.counting import PairedDifference, paired_difference
+from papm.metrics.counting import CountingScore, PairedDifference, counting_errors, paired_difference
 from papm.report import charts, page
 from papm.report.charts import Bars, Series
-from papm.report.load import curve, interval, number, read_counted, read_curves
+from papm.report.load import Counted, curve, interval, number, read_counted, read_curves
 from papm.report.svg import WIDTH, Key
 
 NARROW = 14  # bars that fit a chart of half the page's width
@@ -42,6 +42,15 @@ class Cell:
     high: float | None
     runs: int
     best: bool = False
+
+
+@dataclass(frozen=True)
+class Together:
+    """The mean of the counts of several runs on the same images, image by image, and how it does beside the first of them."""
+
+    runs: int
+    score: CountingScore
+    against_first: PairedDifference
 
 
 def write_comparison(
@@ -145,23 +154,41 @@ def differences(
     """
     found: dict[tuple[str, str], PairedDifference] = {}
     for group in groups:
-        counted = {}
-        for label in labels:
-            some = [r for r in runs if r.label == label and r.group == group]
-            if len(some) == 1:
-                counted[label] = {c.image: c for c in read_counted(some[0].folder / "predictions.csv")}
+        inside = [[r for r in runs if r.label == label and r.group == group] for label in labels]
+        counted = {some[0].label: _counted(some[0]) for some in inside if len(some) == 1}
         first = counted.get(labels[0], {})
         for label in labels[1:]:
             other = counted.get(label, {})
-            if not first or {k: c.truth for k, c in first.items()} != {k: c.truth for k, c in other.items()}:
-                continue
-            names = sorted(first)
-            found[label, group] = paired_difference(
-                [other[n].predicted for n in names],
-                [first[n].predicted for n in names],
-                [first[n].truth for n in names],
-            )
+            if _same_images(first, other):
+                found[label, group] = _difference([other[n].predicted for n in first], first)
     return found
+
+
+def together(runs: Sequence[ComparedRun]) -> dict[str, Together]:
+    """group → what the mean of the counts of its runs is worth; only where two or more counted the images of the first."""
+    found: dict[str, Together] = {}
+    for group in dict.fromkeys(r.group for r in runs):
+        counted = [_counted(r) for r in runs if r.group == group]
+        first = counted[0]
+        same = [c for c in counted if _same_images(first, c)]
+        if len(same) > 1:
+            mean = [fmean(c[n].predicted for c in same) for n in first]
+            score = counting_errors(mean, [c.truth for c in first.values()])
+            found[group] = Together(len(same), score, _difference(mean, first))
+    return found
+
+
+def _counted(run: ComparedRun) -> dict[str, Counted]:
+    """image → how it was counted, in the order of names; empty without predictions.csv."""
+    return {c.image: c for c in sorted(read_counted(run.folder / "predictions.csv"), key=lambda c: c.image)}
+
+
+def _same_images(a: dict[str, Counted], b: dict[str, Counted]) -> bool:
+    return bool(a) and {k: c.truth for k, c in a.items()} == {k: c.truth for k, c in b.items()}
+
+
+def _difference(predicted: Sequence[float], first: dict[str, Counted]) -> PairedDifference:
+    return paired_difference(predicted, [c.predicted for c in first.values()], [c.truth for c in first.values()])
 
 
 def warnings(runs: Sequence[ComparedRun]) -> list[str]:
