@@ -62,10 +62,10 @@ def test_pyramid_shapes_and_reach() -> None:
     assert [b[0].dilation[0] for b in module.branches] == [1, 2, 3, 4]
     assert module.join[0].weight.shape == (3, 15, 1, 1)
     with torch.no_grad():
-        module.pooled[0].weight.zero_()  # the rest is convolution: an impulse stays within the largest rate
         for layer in module.modules():
             if isinstance(layer, torch.nn.Conv2d):
-                layer.weight.abs_()
+                layer.weight.fill_(0.1)
+        module.pooled[0].weight.zero_()  # the rest is convolution: an impulse stays within the largest rate
         x = torch.zeros(1, 4, 11, 11)
         x[0, 0, 5, 5] = 1.0
         seen = module(x).sum((0, 1)).nonzero()
@@ -83,6 +83,24 @@ def test_pyramid_sees_the_mean_of_the_map() -> None:
         parts = [branch(x) for branch in module.branches]
         joined = module.join(torch.cat([*parts, whole[None, :, None, None].expand(1, 3, 9, 9)], 1))
         torch.testing.assert_close(module(x), joined)
+
+
+def test_pyramid_that_learned_on_small_maps_reads_large_ones_alike() -> None:
+    """Weights that no training map reached do nothing; those that it reached have learned."""
+    torch.manual_seed(0)
+    module = ASPP((2, 6, 9), channels=4, width=3)
+    optimizer = torch.optim.SGD(module.parameters(), lr=0.1)
+    for _ in range(3):
+        optimizer.zero_grad()
+        module(torch.randn(8, 4, 7, 7)).square().sum().backward()
+        optimizer.step()
+    outer = [branch[0].weight.detach().clone() for branch in module.branches[1:]]
+    for weight in outer:
+        weight[..., 1, 1] = 0
+    assert [int(weight.any(1).any(0).sum()) for weight in outer] == [8, 8, 0]  # a dilation of 9 never meets a map of 7
+    flat = torch.ones(1, 4, 7, 7)
+    branch = module.eval().branches[3]
+    torch.testing.assert_close(branch(torch.ones(1, 4, 31, 31))[..., :7, :7], branch(flat))
 
 
 def test_pyramid_trains_on_one_image() -> None:

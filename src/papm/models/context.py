@@ -61,7 +61,12 @@ class ScaleContext(nn.Module):
 
 
 class ASPP(nn.Module):
-    """A 1×1 convolution, three dilated 3×3 ones and the mean of the whole map, 256 channels each, joined into 256."""
+    """A 1×1 convolution, three dilated 3×3 ones and the mean of the whole map, 256 channels each, joined into 256.
+
+    A dilated convolution starts as a 1×1 one. On a training crop whose map is not larger than the dilation its outer weights
+    meet nothing but padding, so they keep their start for ever; a whole image then meets them. Random ones cost a
+    point network on drawn crowds dearly (crops of 128 px, images of 256: MAE 12 to 25, from zero 4 to 8).
+    """
 
     def __init__(self, rates: Sequence[int], channels: int = 512, width: int = 256, norm: bool = True) -> None:
         super().__init__()
@@ -74,7 +79,9 @@ class ASPP(nn.Module):
         self.dropout = nn.Dropout(0.5)
         for layer in self.modules():
             if isinstance(layer, nn.Conv2d):
-                nn.init.kaiming_normal_(layer.weight)
+                middle = layer.kernel_size[0] // 2
+                nn.init.zeros_(layer.weight)
+                nn.init.kaiming_normal_(layer.weight.data[..., middle : middle + 1, middle : middle + 1])
             assert norm or not isinstance(layer, BatchNorm)
 
     def forward(self, x: Tensor) -> Tensor:
