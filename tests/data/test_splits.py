@@ -44,6 +44,21 @@ def test_seeds_cut_differently_and_keep_the_order() -> None:
         assert [names(whole).index(n) for n in cut] == sorted(names(whole).index(n) for n in cut)
 
 
+@given(filled=st.lists(st.booleans(), min_size=2, max_size=12), fraction=st.floats(0.01, 0.9), seed=st.integers(0, 9))
+def test_what_is_held_out_has_an_object_where_two_images_have(filled: list[bool], fraction: float, seed: int) -> None:
+    """Errors of empty images would choose the weights that count nothing."""
+    made = [dataset("all", len(filled), points=int(p))[k] for k, p in enumerate(filled)]
+    whole = Dataset(made, "made", "all")
+    rest, held = hold_out(whole, fraction, seed)
+    usual = names(hold_out(dataset("all", len(filled)), fraction, seed)[1])
+    assert sorted(names(rest) + names(held)) == sorted(names(whole)) and len(held) == len(usual)
+    if sum(filled) > 1:
+        assert sum(s.count for s in held) > 0
+        assert len(set(usual) - set(names(held))) <= 1
+    if any(s.count for s in whole if s.name in usual):
+        assert names(held) == usual
+
+
 @pytest.mark.parametrize("n", [0, 1])
 def test_nothing_can_be_held_out_of_one_image(n: int) -> None:
     with pytest.raises(DataError, match="at least two"):

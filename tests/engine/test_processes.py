@@ -56,6 +56,7 @@ def test_a_batch_script_without_srun_is_a_process_like_any(monkeypatch: pytest.M
     ("values", "devices", "said"),
     [
         ({**STEP, "SLURM_PROCID": "0", "SLURM_LOCALID": "0"}, 1, "srun started 2 processes .* give devices=2"),
+        ({"SLURM_STEP_NUM_TASKS": "8"}, 1, "give devices=8, or start each training by its own srun --ntasks=1"),
         ({**STEP, "SLURM_STEP_NUM_NODES": "2"}, 2, "on several machines"),
         ({"TORCHELASTIC_RUN_ID": "a", "WORLD_SIZE": "1", "LOCAL_RANK": "0"}, 2, "1 process of .* leave torchrun out"),
         ({"SLURM_STEP_NUM_TASKS": "2(x3)"}, 1, r"SLURM_STEP_NUM_TASKS=2\(x3\) of the environment is no number"),

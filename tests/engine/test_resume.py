@@ -9,6 +9,7 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +17,7 @@ import pytest
 import torch
 
 from papm import checkpoint
-from papm.engine import run_folder
+from papm.engine import evaluate, module, run_folder
 from papm.engine import train as engine
 from papm.engine.build import resolve
 from papm.engine.callbacks import Keeper, Logbook
@@ -120,9 +121,62 @@ def test_an_interruption_loses_no_evaluation(tmp_path: Path, step: int) -> None:
     made = engine.train(config(), tmp_path / "cut", watcher=Interrupt(step))
     assert made.interrupted and made.step == step
     assert checkpoint.load(tmp_path / "cut" / "last.ckpt")[0].step == step
-    assert set(evaluations(tmp_path / "cut")) == ({6} if step == 6 else set())
+    assert not evaluations(tmp_path / "cut")  # that of step 6 is made when the run goes on
     engine.train(config(), tmp_path / "cut", resume=True)
     assert evaluations(tmp_path / "cut") == evaluations(tmp_path / "whole")
+
+
+class Pressing:
+    """Ctrl-C at a call of a function, which is made all the same."""
+
+    def __init__(self, function: Callable[..., Any], call: int, number: signal.Signals = signal.SIGINT) -> None:
+        self.function, self.call, self.number, self.calls = function, call, number, 0
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        self.calls += 1
+        if self.calls == self.call:
+            os.kill(os.getpid(), self.number)
+        return self.function(*args, **kwargs)
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize(("image", "step"), [(2, 6), (6, 12)])
+def test_an_evaluation_is_given_up_and_made_when_the_run_goes_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, image: int, step: int, number: signal.Signals
+) -> None:
+    """In the middle of training, and after its last step, where there is none left that would end in an evaluation."""
+    keys = {"data": SPEC.replace("test=2", "test=4"), "select": "test"}
+    whole = engine.train(config(**keys), tmp_path / "whole").result
+    with monkeypatch.context() as patched:
+        pressing = Pressing(module.infer, image, number)
+        patched.setattr(module, "infer", pressing)
+        made = engine.train(config(**keys), tmp_path / "cut")
+    assert made.interrupted and (made.step, pressing.calls) == (step, image)  # of 4 images an evaluation
+    assert checkpoint.load(tmp_path / "cut" / "last.ckpt")[0].step == step
+    assert set(evaluations(tmp_path / "cut")) == {6} - {step}
+    with monkeypatch.context() as patched:  # and once more, in the evaluation that the run goes on with
+        patched.setattr(module, "infer", Pressing(module.infer, 1, number))
+        made = engine.train(config(**keys), tmp_path / "cut", resume=True)
+    assert made.interrupted and made.step == step and set(evaluations(tmp_path / "cut")) == {6} - {step}
+    result = engine.train(config(**keys), tmp_path / "cut", resume=True).result
+    assert losses(tmp_path / "cut") == losses(tmp_path / "whole")
+    assert evaluations(tmp_path / "cut") == evaluations(tmp_path / "whole")
+    assert whole is not None and result is not None
+    for key in ("mae", "mae_last", "mae_best_on_test", "selected_step"):
+        assert result[key] == whole[key], key
+    weights, same = (checkpoint.load(tmp_path / n / "best.ckpt")[1] for n in ("whole", "cut"))
+    assert all(torch.equal(weights[k], same[k]) for k in weights)
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_the_last_figure_may_be_waited_for_another_time(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: signal.Signals
+) -> None:
+    with monkeypatch.context() as patched:
+        patched.setattr(evaluate, "infer", Pressing(evaluate.infer, 1, number))
+        made = engine.train(config(), tmp_path)
+    assert made.interrupted and made.step == 12 and not (tmp_path / "result.json").exists()
+    assert engine.train(config(), tmp_path, resume=True).result is not None
 
 
 def test_a_crash_while_metrics_are_shortened_keeps_them(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -45,6 +45,14 @@ def test_a_dry_run_says_what_and_how_long_and_writes_nothing(run_papm: Papm, her
     assert planned["seconds"] == pytest.approx(6 * sum(each.values()), abs=1) and min(each.values()) > 0
 
 
+def test_images_that_are_not_used_are_told_once(run_papm: Papm, here: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """Not again for every method that is timed."""
+    assert run_papm("data", "split", DATA, "--out", "divided")[0] == 0
+    words = ["--methods", "gaussian,hd-papm", "--distances", "0,3", "--dry-run"]
+    assert run_papm("robustness", "divided", *words, *SMALL)[0] == 0
+    assert len([m for m in caplog.messages if "'val' are not used" in m]) == 1
+
+
 @pytest.mark.slow
 def test_stopped_it_shows_what_is_done_and_goes_on(run_papm: Papm, here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     words = ["robustness", DATA, "--methods", "gaussian,hd-papm", "--distances", "5", "--jobs", "2", *SMALL]
@@ -55,7 +63,7 @@ def test_stopped_it_shows_what_is_done_and_goes_on(run_papm: Papm, here: Path, m
                 raise KeyboardInterrupt
 
         patched.setattr(JobBars, "tick", interrupt)
-        patched.setattr("papm.study.robustness.timing._timed", lambda task: 60.0)
+        patched.setattr("papm.study.robustness.timing._timed", lambda task, splits: 60.0)
         code, out, err = run_papm(*words)
     folder = here / "robustness"
     done = len(list((folder / "results").rglob("*.json")))
@@ -100,7 +108,7 @@ def check_files(folder: Path, said: dict[str, Any]) -> None:
 
 @pytest.mark.slow
 def test_a_training_that_fails_is_named(run_papm: Papm, here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("papm.study.robustness.timing._timed", lambda task: 1.0)
+    monkeypatch.setattr("papm.study.robustness.timing._timed", lambda task, splits: 1.0)
     monkeypatch.setattr("papm.study.run.train_words", lambda task, resume: ["train", "nowhere", "--out", "x"])
     code, out, err = run_papm("robustness", DATA, "--methods", "gaussian", "--distances", "0", *SMALL)
     assert code == 1 and "failed: nowhere: no such file" in err and "0 of 1 trainings are done" in err

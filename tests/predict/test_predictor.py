@@ -208,6 +208,25 @@ def test_a_counter_counts_as_its_network_was_trained_or_as_asked() -> None:
         Counter(dots, ModelSpec("dots"), "cpu", count="guess")  # type: ignore[arg-type]
 
 
+@pytest.mark.parametrize("count", ["points", "expected"])
+@pytest.mark.parametrize("classes", [(), ("cells", "debris")])
+def test_points_that_nobody_asked_for_are_not_looked_for(
+    monkeypatch: pytest.MonkeyPatch, count: str, classes: tuple[str, ...]
+) -> None:
+    torch.manual_seed(0)
+    network = models.create("p2pnet", trunk="tiny", num_classes=max(1, len(classes)))
+    torch.nn.init.normal_(network.classes.output.weight)  # scores that differ
+    made = Counter(network, ModelSpec("p2pnet", classes=classes), "cpu", count=count)
+    found = made.predict(picture())
+    assert found.points is not None and found.count > 0
+    for name in ("papm.chances.gather", "papm.localize.from_proposals"):
+        monkeypatch.setattr(name, lambda *_: pytest.fail("points were looked for"))
+    without = made.predict(picture(), points=False)
+    assert without.points is without.scores is without.labels is None
+    assert without.count == found.count and without.class_counts == found.class_counts
+    assert len(found.class_counts) == len(classes)
+
+
 def test_a_map_has_no_points_to_count_otherwise(caplog: pytest.LogCaptureFixture) -> None:
     made = Counter(models.create("tiny"), ModelSpec("tiny"), "cpu", count="points").predict(picture())
     assert made.density is not None and made.count == pytest.approx(float(made.density.sum()), rel=1e-4)

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from papm.report import charts
 from papm.report.charts import Bars, Series
-from papm.report.svg import Key
+from papm.report.svg import Key, told_apart
 
 SVG = "{http://www.w3.org/2000/svg}"
 anything = st.floats(allow_nan=True, allow_infinity=True)
@@ -164,6 +164,30 @@ def test_whole_values_of_bars_are_written_whole() -> None:
         for t in parse(charts.bar_chart(["a", "b"], [Bars("n", [12, 7.5])], title="t", y_label="n")).iter(f"{SVG}text")
     ]
     assert "12" in words and "7.50" in words and "12.00" not in words
+
+
+@pytest.mark.parametrize(
+    "names",
+    [
+        [f"IMG{k:04d}" for k in range(1, 13)],
+        [f"IMG{k:04d}.jpg (train)" for k in range(1, 13)],
+        [f"plant_{k:02d}.jpg" for k in range(1, 13)],
+        ["runs/vgg19-al-papm-steps=3000-s0", "runs/vgg19-al-papm-steps=3000-s1", "runs/vgg19-sc-steps=3000-s1"],
+    ],
+)
+def test_names_of_bars_are_short_and_differ(names: list[str]) -> None:
+    root = parse(charts.bar_chart(names, [Bars("n", [1.0] * len(names))], title="t", y_label="n"))
+    shown = [w for w in words(root) if "…" in w]
+    assert len(shown) == len(set(shown)) == len(names)
+
+
+@given(names=st.lists(st.text("ab1_.", min_size=1, max_size=20), max_size=6), room=st.integers(2, 25))
+def test_names_are_told_apart_in_their_room(names: list[str], room: int) -> None:
+    shown = told_apart(names, room)
+    assert len(shown) == len(names) and all(len(s) <= room for s in shown)
+    assert len(set(shown)) <= len(set(names))
+    if all(len(n) <= room for n in names):
+        assert shown == names
 
 
 def test_histogram_counts_every_value_once() -> None:

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import signal
 import time
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from types import TracebackType
 
 from rich.progress import TaskID
@@ -13,27 +11,13 @@ from rich.progress import TaskID
 from papm.cli import ui
 from papm.engine.run_folder import read_metrics
 from papm.errors import PapmError
+from papm.report.svg import told_apart
 from papm.study.queue import Job, Outcome
 from papm.study.run import Task, collect, complaint
 
 LOOK = 2.0  # seconds between looks at what a training has written
 REPORT = 60.0  # seconds between lines where there is no terminal
-
-
-@contextmanager
-def interruptible() -> Iterator[None]:
-    """A request to end, or a closed terminal, is taken like Ctrl-C: jobs are asked to stop before this program ends."""
-
-    def interrupt(number: int, frame: object) -> None:
-        raise KeyboardInterrupt
-
-    kinds = [getattr(signal, name) for name in ("SIGTERM", "SIGHUP") if hasattr(signal, name)]
-    before = {kind: signal.signal(kind, interrupt) for kind in kinds if signal.getsignal(kind) is not signal.SIG_IGN}
-    try:
-        yield
-    finally:
-        for kind, handler in before.items():
-            signal.signal(kind, handler)
+BESIDE = 50  # letters of a bar beside its name: steps and times, and a little of the bar itself
 
 
 class JobBars:
@@ -41,6 +25,7 @@ class JobBars:
 
     def __init__(self, tasks: Sequence[Task]) -> None:
         self.tasks = {t.name: t for t in tasks}
+        self.shown = dict(zip(self.tasks, told_apart(list(self.tasks), ui.err.width - BESIDE)))
         self.outcomes: list[dict[str, object]] = []
         self.progress = ui.bar()
         self.all = self.progress.add_task("trainings", total=len(tasks), note="")
@@ -64,7 +49,7 @@ class JobBars:
     def started(self, job: Job) -> None:
         """A bar for the job."""
         ui.note(f"{job.name}: started")
-        self.bars[job.name] = self.progress.add_task(job.name, total=self.tasks[job.name].steps, note="")
+        self.bars[job.name] = self.progress.add_task(self.shown[job.name], total=self.tasks[job.name].steps, note="")
 
     def ended(self, job: Job, outcome: Outcome, seconds: float) -> None:
         """Keep the result, or say what went wrong."""

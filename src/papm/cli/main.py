@@ -87,8 +87,11 @@ def main(argv: list[str] | None = None) -> None:
         sys.stderr.write("papm: interrupted\n")
         raise SystemExit(1) from None
     except SystemExit as stop:
-        # typer turns an interruption into 130; the contract has 0, 1 and 2.
-        raise SystemExit(1 if stop.code == 130 else stop.code) from None
+        if stop.code != 130:
+            raise
+        # typer turns an interruption into 130, in silence; the contract has 0, 1 and 2.
+        sys.stderr.write("papm: interrupted\n")
+        raise SystemExit(1) from None
     except BrokenPipeError:
         raise SystemExit(1) from None
     except OSError as error:

@@ -86,7 +86,7 @@ def robustness(
     each: dict[str, float] = {}
     if tasks:
         with ui.err.status("timing a few steps of each method"):
-            each = seconds_each(tasks, known)
+            each = seconds_each(tasks, known, asked.data.splits)
     if dry_run and json:
         ui.print_json(_planned(asked, tasks, each))
         return
@@ -197,7 +197,8 @@ def _planned(asked: Asked, tasks: Sequence[Task], each: Mapping[str, float]) -> 
 
 def _work_off(tasks: Sequence[Task], jobs: int) -> tuple[int, bool]:
     """Train what is missing; how many are done, and whether it was interrupted."""
-    from papm.cli.jobs import JobBars, interruptible
+    from papm.cli.jobs import JobBars
+    from papm.engine.interrupts import interruptible
     from papm.study.queue import work_off
     from papm.study.run import job
 

@@ -190,7 +190,8 @@ def _print_commands(tasks: list[Task]) -> None:
 
 def _work_off(tasks: list[Task], jobs: int, minutes: float | None, json: bool) -> None:
     from papm.cli import ui
-    from papm.cli.jobs import JobBars, interruptible
+    from papm.cli.jobs import JobBars
+    from papm.engine.interrupts import interruptible
     from papm.study.queue import work_off
     from papm.study.run import job
 

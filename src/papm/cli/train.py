@@ -139,7 +139,8 @@ def train(
             resolved, out, resume=resume, watcher=watcher, on_image=on_image, on_download=ui.downloads(progress)
         )
     if run.interrupted:
-        ui.note(f"Stopped at step {run.step} of {resolved.steps}; everything is in {out}. Go on with --resume.")
+        if is_first_process():
+            ui.note(f"Stopped at step {run.step} of {resolved.steps}; everything is in {out}. Go on with --resume.")
         raise typer.Exit(1)
     if not is_first_process():
         return

@@ -31,13 +31,21 @@ class Splits:
 
 
 def hold_out(dataset: Dataset, fraction: float, seed: int) -> tuple[Dataset, Dataset]:
-    """A seeded split: (the rest, the held-out share), each with at least one image."""
+    """A seeded split: (the rest, the held-out share), each with at least one image.
+
+    A share without an object would choose the weights that count nothing: one of its images gives way to the next that has
+    some, where another such image is left to learn from.
+    """
     if len(dataset) < 2:
         raise DataError(
             f"{dataset.name or 'the data'} has {len(dataset)} image(s); at least two are needed to hold one out"
         )
     order = np.random.default_rng([seed, 3]).permutation(len(dataset))
     k = min(max(1, round(fraction * len(dataset))), len(dataset) - 1)
+    has_objects = (j for j, index in enumerate(order.tolist()) if len(dataset[index].points))
+    first, second = next(has_objects, 0), next(has_objects, None)
+    if first >= k and second is not None:
+        order[[k - 1, first]] = order[[first, k - 1]]
     return dataset.subset(sorted(order[k:].tolist()), "train"), dataset.subset(sorted(order[:k].tolist()), "val")
 
 

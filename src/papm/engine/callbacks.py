@@ -1,10 +1,8 @@
-"""What happens around the steps: averaged weights, logging, checkpoints, stopping on Ctrl-C."""
+"""What happens around the steps: averaged weights, logging, checkpoints."""
 
 from __future__ import annotations
 
 import logging
-import signal
-import threading
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import replace
@@ -170,6 +168,9 @@ class Logbook(Callback):
 
     def on_validation_epoch_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         assert isinstance(pl_module, CountingModule)
+        if trainer.strategy.reduce_boolean_decision(pl_module.given_up, all=False):
+            pl_module.metrics.reset()
+            return
         score = pl_module.metrics.score().to_dict()
         pl_module.metrics.reset()
         values = {k: float(v) for k, v in score.items() if v is not None and k != "n"}
@@ -194,7 +195,8 @@ class Logbook(Callback):
 class Keeper(Checkpoint):
     """last.ckpt every so many steps, at the end and on Ctrl-C; best.ckpt whenever the watched images say so.
 
-    Where a step is evaluated, last.ckpt is written after that: a run that was killed in between evaluates the step again.
+    Where a step is evaluated, last.ckpt is written after that: a run that was killed in between evaluates the step again. One
+    that was stopped in between has written it, and begins with the evaluation that it owes.
     """
 
     def __init__(
@@ -222,6 +224,21 @@ class Keeper(Checkpoint):
     def last(self) -> Path:
         return self.folder / "last.ckpt"
 
+    def owes(self, trainer: pl.Trainer) -> bool:
+        """Whether the present step is to be evaluated and is not."""
+        return self._evaluated(trainer.global_step) and self.logbook.latest.get("step") != trainer.global_step
+
+    def _evaluated(self, step: int) -> bool:
+        return step > 0 and self.evaluations > 0 and step % self.evaluations == 0
+
+    def on_train_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+        if self.owes(trainer):
+            loop = trainer.fit_loop.epoch_loop.val_loop
+            loop.restarting = False  # begin with the first image
+            trainer.validating = True  # as Lightning does between steps
+            loop.run()
+            trainer.training = True
+
     def save(self, trainer: pl.Trainer) -> None:
         """Write last.ckpt; when that fails (a full disk) the previous one is kept, and training goes on."""
         if trainer.global_step == self._saved:
@@ -245,8 +262,7 @@ class Keeper(Checkpoint):
     def on_train_batch_end(
         self, trainer: pl.Trainer, pl_module: pl.LightningModule, outputs: Any, batch: Any, batch_idx: int
     ) -> None:
-        evaluated = self.evaluations and trainer.global_step % self.evaluations == 0
-        if self._due(trainer) and not evaluated:
+        if trainer.should_stop or (self._due(trainer) and not self._evaluated(trainer.global_step)):
             self.save(trainer)
 
     def _due(self, trainer: pl.Trainer) -> bool:
@@ -277,47 +293,3 @@ class FirstStep(Callback):
         self, trainer: pl.Trainer, pl_module: pl.LightningModule, outputs: Any, batch: Any, batch_idx: int
     ) -> None:
         self.done = True
-
-
-TOGETHER = 20  # steps between the moments at which several processes agree to stop
-
-
-class StopOnInterrupt(Callback):
-    """The first Ctrl-C (or SIGTERM, as schedulers send) ends the run after the current step, with a checkpoint; the second
-    ends it at once. A step that is to be evaluated still is: `evaluations` steps lie from one to the next, 0: none."""
-
-    def __init__(self, evaluations: int = 0) -> None:
-        self.evaluations = evaluations
-        self.interrupted = False
-        self._before: dict[int, Any] = {}
-
-    def on_train_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
-        if threading.current_thread() is not threading.main_thread():
-            return
-
-        def handle(number: int, frame: Any) -> None:
-            if self.interrupted:
-                raise KeyboardInterrupt
-            self.interrupted = True
-            log.warning("stopping after this step, with its evaluation if it has one; a second time stops at once")
-
-        self._before = {s: signal.signal(s, handle) for s in (signal.SIGINT, signal.SIGTERM)}
-
-    def on_train_batch_end(
-        self, trainer: pl.Trainer, pl_module: pl.LightningModule, outputs: Any, batch: Any, batch_idx: int
-    ) -> None:
-        stop = self.interrupted
-        if trainer.world_size > 1:  # all processes stop at the same step, or they wait for each other for ever
-            if trainer.global_step % TOGETHER:
-                return
-            stop = trainer.strategy.reduce_boolean_decision(self.interrupted, all=False)
-        if stop:
-            self.interrupted = True
-            trainer.should_stop = True
-            if not self.evaluations or trainer.global_step % self.evaluations:
-                trainer.limit_val_batches = 0
-
-    def teardown(self, trainer: pl.Trainer, pl_module: pl.LightningModule, stage: str) -> None:
-        for number, handler in self._before.items():
-            signal.signal(number, handler)
-        self._before = {}

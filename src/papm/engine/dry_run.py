@@ -50,7 +50,9 @@ class _Clock(Callback):
             self.stop = now
 
 
-def dry_run(config: TrainConfig, steps: int | None = None, warmup: int | None = None) -> dict[str, Any]:
+def dry_run(
+    config: TrainConfig, steps: int | None = None, warmup: int | None = None, splits: Splits | None = None
+) -> dict[str, Any]:
     """Step time, memory and wall time of a run, measured on its own data and machine; nothing is kept.
 
     Where memory does not hold a batch, it is that of the smaller one which the run would go on with.
@@ -60,8 +62,10 @@ def dry_run(config: TrainConfig, steps: int | None = None, warmup: int | None = 
     # On a GPU the first steps of each padded length of the points are recorded: those are not what a step takes.
     warmup = warmup or (150 if device.type == "cuda" else 2)
     steps = steps or (200 if device.type == "cuda" else 5)
-    splits = choose(data.open_spec(config.data, **config.options), config.select, config.val_fraction, config.seed)
-    return with_memory(with_classes(config, splits), lambda config, _: _measure(config, splits, device, steps, warmup))
+    if splits is None:
+        splits = choose(data.open_spec(config.data, **config.options), config.select, config.val_fraction, config.seed)
+    chosen = splits
+    return with_memory(with_classes(config, chosen), lambda config, _: _measure(config, chosen, device, steps, warmup))
 
 
 def _measure(config: TrainConfig, splits: Splits, device: torch.device, steps: int, warmup: int) -> dict[str, Any]:

@@ -35,6 +35,8 @@ class CountingModule(pl.LightningModule):
         self._names: list[str] = []
         self._summed = 0
         self._benchmark = False
+        self.stopping = False  # images that are left of an evaluation are not looked at,
+        self.given_up = False  # and this says that there were some
         self.record = False  # whether steps are to be recorded whole
         self.whole_step: WholeStep | None = None
         self._random = any(isinstance(m, torch.nn.modules.dropout._DropoutNd) and m.p > 0 for m in network.modules())
@@ -193,6 +195,9 @@ class CountingModule(pl.LightningModule):
     # -- evaluation --------------------------------------------------------------------------------------------------
 
     def validation_step(self, index: int, batch_idx: int) -> None:
+        if self.stopping:
+            self.given_up = True
+            return
         data = self.trainer.datamodule  # type: ignore[attr-defined]
         assert isinstance(data, CountingData) and data.splits.monitor is not None
         image = data.watched(int(index), self.device)
@@ -204,6 +209,7 @@ class CountingModule(pl.LightningModule):
     def on_validation_start(self) -> None:
         # Every image has its own size: searching the fastest convolution for each costs more than it gives.
         self._benchmark, torch.backends.cudnn.benchmark = torch.backends.cudnn.benchmark, False
+        self.given_up = False
 
     def on_validation_end(self) -> None:
         torch.backends.cudnn.benchmark = self._benchmark

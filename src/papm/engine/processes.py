@@ -39,7 +39,7 @@ def join_started(devices: int) -> None:
     `srun --ntasks=4 --pty bash` there are, and papm was started there once.
     """
     env = os.environ
-    by, number, alone = "srun", _number("SLURM_STEP_NUM_TASKS", 1), "start one and papm starts the others"
+    by, number, alone = "srun", _number("SLURM_STEP_NUM_TASKS", 1), "start each training by its own srun --ntasks=1"
     if "TORCHELASTIC_RUN_ID" in env:
         # Lightning takes WORLD_SIZE away after a training; all processes of a machine are as many, where there is one.
         by, number = "torchrun", _number("WORLD_SIZE", _number("LOCAL_WORLD_SIZE", 1))

@@ -40,10 +40,10 @@ from papm.engine.callbacks import (
     FirstStep,
     Keeper,
     Logbook,
-    StopOnInterrupt,
     Watcher,
 )
 from papm.engine.data import CountingData, several_classes
+from papm.engine.interrupts import StopOnInterrupt, interruptible
 from papm.engine.memory import with_memory
 from papm.engine.module import CountingModule
 from papm.engine.processes import is_first_process, join_started, local_rank
@@ -180,18 +180,25 @@ def _train(
     watched = splits.monitor is not None
     evaluations = evaluate_every(config) if watched else 0
     keeper = Keeper(folder, config.save_every, spec, logbook, state, config.select != "last", evaluations)
-    stop = StopOnInterrupt(evaluations)
-    callbacks = [c for c in (average, logbook, stop, first_step, keeper) if c is not None]
+    callbacks = [c for c in (average, logbook, StopOnInterrupt(), first_step, keeper) if c is not None]
     trainer = make_trainer(config, folder, device, callbacks, watch=watched)
     fit(trainer, module, counting, folder / "last.ckpt" if (folder / "last.ckpt").exists() and not fresh else None)
-    if stop.interrupted and trainer.global_step < config.steps:
-        return RunResult(folder, trainer.global_step, True, None)
+    if keeper.owes(trainer) and not trainer.should_stop:  # the evaluation after the last step
+        with without_known_warnings():
+            trainer.validate(module, datamodule=counting, verbose=False)
+    interrupted = RunResult(folder, trainer.global_step, True, None)
+    if trainer.should_stop:
+        return interrupted
     if not trainer.is_global_zero:
         return RunResult(folder, trainer.global_step, False, None)
     if config.select == "last" or not logbook.best:
         keeper.write_best(trainer.global_step)
     last = Weights(trainer.global_step, state())
-    result = finish(config, folder, splits, logbook, device, last, started, network.weights_sha256)
+    try:
+        with interruptible():
+            result = finish(config, folder, splits, logbook, device, last, started, network.weights_sha256)
+    except KeyboardInterrupt:
+        return interrupted
     return RunResult(folder, trainer.global_step, False, result, splits.test or splits.monitor)
 
 

@@ -87,10 +87,9 @@ def _tally(output: PointProposals, threshold: float, roi: Tensor | None) -> Tens
     return found if roi is None else found * _in_region(output, roi)[..., None]
 
 
-def _of_chances(output: PointProposals) -> tuple[float, ...]:
-    """Counts of several classes, where chances count."""
-    several = output.expected and output.logits.shape[-1] > 2
-    return tuple(class_counts(output)[0].tolist()) if several else ()
+def _by_class(output: PointProposals) -> tuple[float, ...]:
+    """Counts of several classes; nothing where there is one."""
+    return tuple(class_counts(output)[0].tolist()) if output.logits.shape[-1] > 2 else ()
 
 
 def _in_region(output: PointProposals, roi: Tensor) -> Tensor:
@@ -199,6 +198,9 @@ class Counter:
             output = within(output, roi)
         count = float(counts(output))
         if isinstance(output, PointProposals):
+            apart = _by_class(output)
+            if not points:  # to look for them takes longer than to count, where chances count
+                return Prediction(count, size, name=name, classes=self.spec.classes, by_class=apart)
             # All of them, so that the count is the number of points (rounded, where chances count): each began inside the
             # image, and one that was moved across the border belongs to an object at it.
             if output.expected and math.isfinite(count):
@@ -215,7 +217,7 @@ class Counter:
                 labels=labels.cpu(),
                 name=name,
                 classes=self.spec.classes,
-                by_class=_of_chances(output),
+                by_class=apart if output.expected else (),
             )
         density = output.density[0].float().cpu()
         found: tuple[Tensor | None, Tensor | None, Tensor | None] = (None, None, None)

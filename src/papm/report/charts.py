@@ -28,9 +28,9 @@ from papm.report.svg import (
     paint,
     place,
     safe,
-    shorten,
     target,
     text,
+    told_apart,
 )
 
 LONGEST = 500  # points of a line that are drawn: more than the chart has pixels
@@ -149,21 +149,6 @@ def scatter_chart(
     return document(plot.parts, title)
 
 
-def _told_apart(groups: Sequence[str], room: float) -> list[str]:
-    """Names without what all begin with, where cutting their ends would leave nothing else.
-
-    >>> _told_apart(["plant_01.jpg", "plant_02.jpg"], 40.0), _told_apart(["a", "ab"], 40.0)
-    (['…01.jpg', '…02.jpg'], ['a', 'ab'])
-    """
-    first, last = min(groups), max(groups)
-    common = next((k for k, (a, b) in enumerate(zip(first, last)) if a != b), min(len(first), len(last)))
-    while common and groups[0][common - 1].isalnum():  # a name is cut between words
-        common -= 1
-    if len(groups) < 2 or not common or all(shorten(g, room) == g for g in groups):
-        return list(groups)
-    return ["…" + g[common:] for g in groups]
-
-
 def bar_chart(
     groups: Sequence[str], bars: Sequence[Bars], *, title: str, y_label: str, x_label: str = "", width: float = WIDTH
 ) -> str:
@@ -177,12 +162,11 @@ def bar_chart(
                  width=width, height=height)  # fmt: skip
     slot = plot.x(1) - plot.x(0)
     each = min(64.0, slot * 0.78 / max(1, len(bars)))
-    names = _told_apart(groups, slot - 4)
+    names = told_apart(groups, int((slot - 4) / LETTER))
     for g, group in enumerate(groups):
         middle = plot.x(g + 0.5)
-        words = shorten(names[g], slot - 4)
         plot.parts.append(
-            f"<g><title>{safe(group)}</title>{text(middle, plot.y.start + 17, words, anchor='middle', muted=False)}</g>"
+            f"<g><title>{safe(group)}</title>{text(middle, plot.y.start + 17, names[g], anchor='middle', muted=False)}</g>"
         )
         for k, b in enumerate(bars):
             value = b.values[g] if g < len(b.values) else None

@@ -134,6 +134,43 @@ def shorten(words: str, width: float, letter: float = LETTER) -> str:
     return words if len(words) <= room else words[: max(1, room - 1)] + "…"
 
 
+def told_apart(names: Sequence[str], room: int) -> list[str]:
+    """Names of at most `room` letters that differ where the names do, if they can.
+
+    Whole, without the words that all begin with, with the middle left out, or the ends without the words that all end with:
+    the first of these that tells them apart.
+
+    >>> told_apart(["plant_01.jpg", "plant_02.jpg"], 7), told_apart(["a", "ab"], 7), told_apart(["IMG01.jpg", "IMG02.jpg"], 4)
+    (['…01.jpg', '…02.jpg'], ['a', 'ab'], ['…G01', '…G02'])
+    >>> told_apart(["data/tiny-sc-steps=90-s0", "data/tiny-sc-steps=90-s1", "data/tiny-bl-steps=90-s0"], 12)
+    ['…sc-st…90-s0', '…sc-st…90-s1', '…bl-st…90-s0']
+    """
+    room = max(2, room)
+    if all(len(name) <= room for name in names):
+        return list(names)
+    begin, end = _common_words(names), _common_words([name[::-1] for name in names])
+    short = ["…" + name[begin:] if begin else name for name in names]
+    kept = [name[: len(name) - end] for name in names]
+    tail = (room - 1) // 2
+    tries = (
+        [s if len(s) <= room else s[: room - 1] + "…" for s in short],
+        [s if len(s) <= room else s[: room - 1 - tail] + "…" + s[len(s) - tail :] for s in short],
+        [s if len(s) <= room else "…" + s[len(s) - room + 1 :] for s in kept],
+    )
+    return next((t for t in tries if len(set(t)) == len(set(names))), tries[0])
+
+
+def _common_words(names: Sequence[str]) -> int:
+    """Letters of the words that all begin with."""
+    first, last = min(names), max(names)
+    if first == last:
+        return 0
+    common = next((k for k, (a, b) in enumerate(zip(first, last)) if a != b), min(len(first), len(last)))
+    while common and first[common - 1].isalnum():
+        common -= 1
+    return common
+
+
 @dataclass(frozen=True)
 class Frame:
     """The plotting area of a chart: its axes and everything drawn before the data."""

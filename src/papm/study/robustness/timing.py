@@ -7,6 +7,7 @@ from collections.abc import Sequence
 
 import torch
 
+from papm.data.splits import Splits
 from papm.engine.dry_run import dry_run
 from papm.study import training
 from papm.study.results import Result
@@ -15,12 +16,12 @@ from papm.study.run import Task
 START = 8.0  # seconds to load the libraries and to write the report: measured, 2 cores
 
 
-def seconds_each(tasks: Sequence[Task], results: Sequence[Result]) -> dict[str, float]:
+def seconds_each(tasks: Sequence[Task], results: Sequence[Result], splits: Splits) -> dict[str, float]:
     """Seconds of one training of each row, a method and its settings: of a result like it, else timed on this machine."""
     found: dict[str, float] = {}
     for task in tasks:
         if task.cell.row not in found:
-            found[task.cell.row] = START + (_measured(task, results) or _timed(task))
+            found[task.cell.row] = START + (_measured(task, results) or _timed(task, splits))
     return found
 
 
@@ -34,10 +35,10 @@ def _measured(task: Task, results: Sequence[Result]) -> float | None:
     return None
 
 
-def _timed(task: Task) -> float:
+def _timed(task: Task, splits: Splits) -> float:
     config = training.configure(task.settings)
     config = dataclasses.replace(config, data=task.spec, seed=task.seed, select=task.select)  # type: ignore[arg-type]
-    took = dry_run(config)
+    took = dry_run(config, splits=splits)
     if torch.cuda.is_available():
         torch.cuda.empty_cache()  # the trainings are other processes and need it
     steps = config.steps * took["step_ms"] / 1e3
