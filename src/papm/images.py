@@ -88,6 +88,19 @@ def image_size(path: str | Path) -> tuple[int, int]:
         return height, width
 
 
+def frames(path: str | Path) -> int:
+    """The number of pictures of one size in a file, of which the first is read; a thumbnail beside it does not count."""
+    path = Path(path)
+    try:
+        with _open_file(path) as stream, _opened(stream, str(path)) as im:
+            count, size = int(getattr(im, "n_frames", 1)), im.size
+            if count > 1:
+                im.seek(1)
+            return count if im.size == size else 1
+    except Exception:  # what is wrong with the first picture is told where it is read, and nobody wants the others
+        return 1
+
+
 def nearly_black(image: Tensor) -> bool:
     """Whether a picture uint8 [3, H, W] leaves most of its grey levels unused, as 12 bits of a camera in a 16-bit file do.
 

@@ -51,6 +51,20 @@ def test_twelve_bits_in_a_sixteen_bit_file_are_said_to_be_dark(tmp_path: Path) -
     assert check("folder", tmp_path, decode=False) == []
 
 
+def test_several_pictures_in_a_file_are_told(tmp_path: Path) -> None:
+    grey = Image.fromarray(np.arange(1200, dtype=np.uint8).reshape(30, 40))
+    for name, more in (("stack", [grey, grey]), ("thumbnail", [grey.resize((4, 3))]), ("one", [])):
+        grey.save(tmp_path / f"{name}.tif", save_all=True, append_images=more)
+        (tmp_path / f"{name}.txt").write_text("1.5 2\n")
+    found = [f for f in check("folder", tmp_path) if "the same file" not in f.message]
+    assert [(f.severity, f.file and f.file.name, f.message) for f in found] == [
+        ("warning", "stack.tif", "3 pictures in this file; the first is read")
+    ]
+    whole = (tmp_path / "stack.tif").read_bytes()
+    (tmp_path / "stack.tif").write_bytes(whole[: len(whole) // 2])  # the later ones are damaged, and not wanted
+    assert not [f for f in check("folder", tmp_path) if f.severity == "error"]
+
+
 def test_everything_wrong_is_found_at_its_place(tmp_path: Path) -> None:
     root = folder(
         tmp_path,

@@ -5,8 +5,9 @@ from __future__ import annotations
 import csv
 import json
 import logging
+import unicodedata
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import pytest
 import torch
@@ -15,6 +16,7 @@ from hypothesis import strategies as st
 from PIL import Image
 
 import papm.data
+from papm.data.check import check
 from papm.data.readers import faults
 from papm.data.readers.faults import AnnotationError, safe_relative
 from papm.data.readers.formats import parse_txt
@@ -532,3 +534,19 @@ def test_a_path_in_place_of_a_name_is_told_how_to_open_it(tmp_path: Path, monkey
     for name in ("photo", "x" * 5000, "~nobody-here/photos", "a\0b"):
         with pytest.raises(ConfigError, match="unknown dataset"):
             papm.data.open(name)
+
+
+@pytest.mark.parametrize("disk", ["NFD", "NFC"])
+def test_accents_beside_their_letters_are_the_same_name(tmp_path: Path, disk: Literal["NFC", "NFD"]) -> None:
+    """macOS writes ä as two characters, and most others as one; both look the same."""
+    here, there = (unicodedata.normalize(form, "Ähre 1") for form in (disk, "NFC" if disk == "NFD" else "NFD"))
+    for root in ("each", "all"):
+        image(tmp_path / root / f"{here}.png")
+        if len(list((tmp_path / root).glob("*"))) != 1 or (tmp_path / root / f"{there}.png").exists():
+            pytest.skip("this disk takes both for one name")
+    (tmp_path / "each" / f"{there}.txt").write_text("1 2\n")
+    (tmp_path / "all" / "points.csv").write_text(f"image,x,y\n{there}.png,1,2\n", encoding="utf-8")
+    for root in ("each", "all"):
+        (sample,) = papm.data.open_spec(str(tmp_path / root))["all"]
+        assert sample.points.tolist() == [[1, 2]] and sample.name == here
+        assert not [f for f in check("folder", tmp_path / root) if f.severity != "info"]

@@ -37,6 +37,8 @@ FILES = {
     "labelstudio": "labelstudio.json",
     "labelme": "images/a.json",
     "via": "via_project.json",
+    "imagej": "images/a.csv",
+    "qupath": "images/a.geojson",
     "dotdotgoose": "images/points.pnt",
     "dotmap": "dots/a.png",
     "nwpu": "jsons/a.json",
@@ -44,7 +46,7 @@ FILES = {
 }
 TEXTS = sorted(set(FILES) - {"dotmap", "shanghaitech"})
 XML = ("cvat", "voc")
-JSON = ("coco", "labelstudio", "labelme", "via", "dotdotgoose", "nwpu")
+JSON = ("coco", "labelstudio", "labelme", "via", "qupath", "dotdotgoose", "nwpu")
 SHEETS = sorted(n for n, f in FORMATS.items() if isinstance(f.reader, Sheet))
 
 
@@ -194,7 +196,7 @@ def test_numbers_that_are_none(format: str, boxes: bool, tmp_path: Path) -> None
         assert file.name in message, (number, message)
 
 
-@pytest.mark.parametrize("format", ["txt", "csv", "yolo", "voc", "cvat"])
+@pytest.mark.parametrize("format", ["txt", "csv", "imagej", "yolo", "voc", "cvat"])
 def test_text_that_is_no_number(format: str, tmp_path: Path) -> None:
     file = made(tmp_path / "d", format)
     whole = file.read_text()

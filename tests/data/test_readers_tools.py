@@ -268,6 +268,21 @@ def test_label_studio(tmp_path: Path) -> None:
     assert torch.allclose(torch.tensor(boxes(opened(tmp_path, category="car")["a"])), expected, atol=1e-3)
 
 
+def test_label_studio_changes_the_names_of_uploads(tmp_path: Path) -> None:
+    """Blanks become underscores, brackets and the like go; accents may be letters of their own on the disk."""
+    names = ("Plot 3 (left).jpg", "A\u0308hren 1.jpg", "plain.jpg")
+    uploads = ("0badcafe-Plot_3_left.jpg", "1badcafe-%C3%84hren_1.jpg", "2badcafe-plain.jpg")
+    for name in names:
+        image(tmp_path / "images" / name)
+    point = {"type": "keypointlabels", "value": {"x": 25, "y": 50, "keypointlabels": ["head"]}}
+    put(tmp_path / "p.json", json.dumps([task(f"/data/upload/1/{u}", point) for u in uploads]))
+    found = opened(tmp_path)
+    assert sorted(found) == sorted(Path(n).stem for n in names) and all(s.count == 1 for s in found.values())
+    image(tmp_path / "images" / "Plot 3 left.jpg")  # which would have the same name after an upload
+    with pytest.raises(DataError, match=r"'0badcafe-Plot_3_left\.jpg' could be any of 2 files"):
+        opened(tmp_path)
+
+
 def test_label_studio_with_labels_apart_and_several_annotators(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -159,6 +159,7 @@ def test_check_of_good_data(papm: Papm, photos: Path) -> None:
     ran = papm("check", photos)
     assert ran.code == 0 and "Checked 10 images as 'folder' (txt): 0 errors, 0 warnings, 1 note" in ran.out
     assert f"papm train {photos}" in ran.out
+    assert "papm train" in (given := papm("check", photos, "origin=0.25").out) and " data.origin=0.25" in given
     told = papm("check", photos, "--json").json
     assert (told["format"], told["file_format"]) == ("folder", "txt")
     assert papm("info", photos, "--json").json["all"]["file_format"] == "txt"
@@ -484,7 +485,11 @@ def test_list_names_the_formats_of_a_folder(papm: Papm) -> None:
 
 
 @pytest.mark.parametrize(
-    "to", ["txt", "csv", "coco", "yolo", "voc", "cvat", "labelstudio", "labelme", "via", "dotdotgoose", "nwpu"]
+    "to",
+    [
+        *("txt", "csv", "coco", "yolo", "voc", "cvat", "labelstudio", "labelme", "via"),
+        *("imagej", "qupath", "dotdotgoose", "nwpu"),
+    ],
 )
 def test_convert_to_a_tool_and_back(papm: Papm, tmp_path: Path, to: str) -> None:
     made, back = tmp_path / "made", tmp_path / "back"

@@ -6,6 +6,7 @@ import csv
 import json
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -15,6 +16,8 @@ from papm import checkpoint, models
 from papm.checkpoint import ModelSpec
 from papm.images import read_image
 from papm.predict import overlay as overlays
+from papm.predict.predictor import Counter
+from papm.structures import Prediction
 
 Run = Callable[..., tuple[int, str, str]]
 
@@ -71,12 +74,42 @@ def test_an_earlier_result_is_not_replaced_in_silence(folders: Path, run_papm: R
     assert rows(out / "points.csv") == []
 
 
+def test_an_interruption_keeps_what_was_counted(folders: Path, run_papm: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    model, out, calls = save(folders / "m.ckpt", "tiny"), folders / "out", []
+    predict = Counter.predict
+
+    def pressed(self: Counter, *args: Any, **kwargs: Any) -> Prediction:
+        calls.append(args)
+        if len(calls) == number:
+            raise KeyboardInterrupt
+        return predict(self, *args, **kwargs)
+
+    monkeypatch.setattr(Counter, "predict", pressed)
+    number = 1
+    code, said, err = run_papm("predict", model, folders / "a", folders / "b", "--out", out)
+    assert (code, said, err.strip()) == (1, "", "papm: interrupted") and not out.exists()
+    calls.clear()
+    number = 2
+    code, said, err = run_papm("predict", model, folders / "a", folders / "b", "--out", out)
+    assert (code, said, err.strip()) == (1, "", f"Stopped after 1 of 2 images; what was counted is in {out}.")
+    assert [r["image"] for r in rows(out / "counts.csv")] == ["a/x.png"]
+
+
 def test_images_that_are_nearly_black_are_named(folders: Path, run_papm: Run) -> None:
     model, dark = save(folders / "m.ckpt", "tiny"), folders / "a" / "dark.tif"
     pixels = torch.randint(0, 4096, (40, 50), dtype=torch.int32).numpy().astype("uint16")  # a camera of 12 bits
     Image.fromarray(pixels).save(dark)
     code, _, said = run_papm("predict", model, folders / "a", "--out", folders / "out")
     assert code == 0 and "WARNING: dark.tif is nearly black" in said and "x.png" not in said
+
+
+def test_stacks_are_named(folders: Path, run_papm: Run) -> None:
+    model, page = save(folders / "m.ckpt", "tiny"), Image.new("L", (50, 40), 200)
+    page.save(folders / "a" / "stack.tif", save_all=True, append_images=[page, page])
+    code, _, said = run_papm("predict", model, folders / "a", "--out", folders / "out")
+    assert code == 0 and "WARNING: stack.tif holds several pictures; the first was counted" in said
+    code, _, said = run_papm("predict", model, folders / "a" / "x.png", "--out", folders / "other")
+    assert code == 0 and "pictures" not in said
 
 
 def test_the_picture_says_the_count_that_is_printed(

@@ -71,13 +71,25 @@ def test_bytes_are_refused() -> None:
 
 @pytest.mark.parametrize("multiple", [1, 8, 16])
 @pytest.mark.parametrize("size", [(1, 1), (16, 16), (17, 31)])
-def test_padding_is_the_least_that_fits(multiple: int, size: tuple[int, int]) -> None:
-    image = torch.ones(1, 3, *size)
-    padded = pad_to_multiple(image, multiple)
+@pytest.mark.parametrize("framed", [False, True])
+def test_padding_is_the_least_that_fits(multiple: int, size: tuple[int, int], framed: bool) -> None:
+    image = torch.rand(1, 3, *size)
+    padded = pad_to_multiple(image, multiple, framed)
     assert all(side % multiple == 0 for side in padded.shape[-2:])
     assert all(side - own < multiple for side, own in zip(padded.shape[-2:], size))
-    assert padded.sum() == image.sum()
-    assert bool((padded[..., : size[0], : size[1]] == 1).all())
+    assert torch.equal(padded[..., : size[0], : size[1]], image)
+    if framed:
+        assert padded.sum() == pytest.approx(float(image.sum()))
+
+
+def test_padding_mirrors_the_image_and_goes_on_with_a_frame() -> None:
+    image = torch.rand(2, 3, 13, 21)
+    mirrored = torch.nn.functional.pad(image, (0, 3, 0, 3), mode="reflect")
+    assert torch.equal(pad_to_multiple(image, 8), mirrored)
+    zeros = torch.nn.functional.pad(image, (0, 3, 0, 3))
+    assert torch.equal(pad_to_multiple(image, 8, framed=True), zeros)
+    # of a strip of two rows there are no sixteen to mirror: the first goes on
+    assert torch.equal(pad_to_multiple(image[..., :2, :16], 16)[..., 3:, :], image[..., :1, :16].expand(2, 3, 13, 16))
 
 
 def test_crop_keeps_cells_with_at_least_one_pixel() -> None:

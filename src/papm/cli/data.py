@@ -254,7 +254,8 @@ def check(
         if n["error"]:
             advice = "Mend the errors, then check again."
             if all(f.outside for f in findings if f.severity == "error"):  # stray clicks
-                advice = f"Mend the errors, or: papm data convert {shlex.quote(data)} --out NEW --inside-only"
+                again = "".join(f" {shlex.quote(o)}" for o in options or ())
+                advice = f"Mend the errors, or: papm data convert {shlex.quote(data)} --out NEW --inside-only{again}"
         else:
             import torch
 
@@ -265,7 +266,8 @@ def check(
                 )
             # A pretrained network on a CPU would take days.
             network = "" if torch.cuda.is_available() else " --backbone tiny"
-            advice = f"{verdict}: papm train {shlex.quote(data)}{network}"
+            given = "".join(f" {shlex.quote(f'data.{o}')}" for o in options or ())
+            advice = f"{verdict}: papm train {shlex.quote(data)}{network}{given}"
         typer.echo(f"Checked {n_of(images, 'image')} as '{name}'{f' ({files})' if files else ''}: {numbers}. {advice}")
     if failed:
         raise typer.Exit(2)

@@ -53,7 +53,7 @@ def predict(
     """
     from papm.cli import ui
     from papm.data.readers.regions import open_regions
-    from papm.images import find_images, nearly_black, read_image
+    from papm.images import find_images, frames, nearly_black, read_image
     from papm.predict.overlay import overlay, save_png
     from papm.predict.results import file_names, image_names, write_results
 
@@ -71,7 +71,7 @@ def predict(
             raise DataError(f"{path}: no such image or folder")
     regions = None if roi is None else open_regions(roi)
     counter = How(device, tile, count, precision).load(model)
-    predictions, faults, dark = [], [], []
+    predictions, faults, dark, stacks = [], [], [], []
     files = list(dict.fromkeys(files))
     names = image_names(files)
     pictures = file_names(names)
@@ -82,6 +82,7 @@ def predict(
             for file, name, picture in zip(files, names, pictures):
                 try:
                     image = read_image(file)
+                    several = frames(file) > 1
                     region = None if regions is None else regions(file)
                 except DataError as error:  # one bad file among many is named, the others are counted
                     faults.append(str(error))
@@ -91,6 +92,8 @@ def predict(
                 predictions.append(made)
                 if nearly_black(image):
                     dark.append(name)
+                if several:
+                    stacks.append(name)
                 if overlays:
                     shown = _dimmed(image, region)
                     drawn = overlay(shown, made.density, made.stride, points=made.points, count=made.count)
@@ -98,6 +101,11 @@ def predict(
                 advance()
         if not predictions:
             raise DataError(faults[0])
+    except KeyboardInterrupt:
+        if not predictions:
+            raise
+        ui.note(f"Stopped after {len(predictions)} of {len(files)} images; what was counted is in {out}.")
+        raise typer.Exit(1) from None
     finally:  # what was counted before an interruption or a full disk is worth keeping
         if predictions:
             write_results(predictions, out)
@@ -113,6 +121,9 @@ def predict(
     if dark:
         which = f"{dark[0]} is" if len(dark) == 1 else f"{dark[0]} and {len(dark) - 1} more are"
         ui.note(f"WARNING: {which} nearly black; was the model trained on such images? (docs/guide.md, your own data)")
+    if stacks:
+        which = f"{stacks[0]} holds" if len(stacks) == 1 else f"{stacks[0]} and {len(stacks) - 1} more hold"
+        ui.note(f"WARNING: {which} several pictures; the first was counted")
     for fault in faults:
         ui.note(f"papm: {fault}")
     if faults:

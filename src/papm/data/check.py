@@ -17,15 +17,17 @@ from torch import Tensor
 
 from papm.data.base import Annotation, Entries, Entry, Expected, Reader, nearest, reader, settle, unexpected
 from papm.data.readers.faults import AnnotationError
-from papm.data.readers.formats import looks_like_txt
+from papm.data.readers.formats import looks_like_table, looks_like_txt
+from papm.data.readers.layout import nfc
 from papm.data.readers.yolo import looks_like_yolo
 from papm.data.resize import take
-from papm.data.upright import upright
+from papm.data.upright import orientation, upright
 from papm.errors import DataError, PapmError
-from papm.images import find_images, image_size, nearly_black, read_image
+from papm.images import find_images, frames, image_size, nearly_black, read_image
 
 Severity = Literal["error", "warning", "info"]
 
+_TABLES = (".csv", ".tsv")
 NOT_ANNOTATIONS = ("classes.txt", "roi.json")  # beside the annotations of folder data
 ENOUGH = 20  # points; fewer may be whole numbers by chance or because somebody typed them
 
@@ -151,6 +153,7 @@ class _Seen:
     fractions: int = 0  # points within one pixel of the corner of an image that is larger than that
     whole: int = 0  # points whose coordinates are whole numbers
     again: int = 0  # points that repeat another exactly
+    lying: bool = False  # points lie outside, and EXIF turns the image by 90 degrees
 
 
 def _error(file: Path | None, e: PapmError) -> Finding:
@@ -175,6 +178,9 @@ def _look(entry: Entry, r: Reader, decode: bool, findings: list[Finding]) -> _Se
                 f"nearly black, the brightest pixel is {int(pixels.max())} of 255; "
                 "stretch such images before training and counting (12 bits in a 16-bit file?)"
             )
+            findings.append(Finding("warning", entry.image, None, message))
+        if r.outside_is_error and (several := frames(entry.image)) > 1:
+            message = f"{several} pictures in this file; the first is read"
             findings.append(Finding("warning", entry.image, None, message))
     except DataError as e:
         findings.append(_error(entry.image, e))
@@ -224,7 +230,8 @@ def _look(entry: Entry, r: Reader, decode: bool, findings: list[Finding]) -> _Se
     fractions = int(((points >= 0) & (points <= 1)).all(-1).sum()) if min(size) > 8 else 0
     region = _region(entry, points, size, findings)
     whole = int((points == points.round()).all(-1).sum())
-    return _Seen(entry, len(points), outside, swapped, blank, False, region, fractions, whole, again)
+    lying = outside > 0 and r.outside_is_error and orientation(entry.image, size) >= 5
+    return _Seen(entry, len(points), outside, swapped, blank, False, region, fractions, whole, again, lying)
 
 
 def _region(entry: Entry, points: Tensor, size: tuple[int, int], findings: list[Finding]) -> int:
@@ -344,16 +351,23 @@ def _whole_split(split: str, root: Path, seen: Sequence[_Seen], r: Reader, findi
     if r.outside_is_error and points >= ENOUGH and sum(s.whole for s in parsed) == points:
         message = f"split '{split}': all coordinates are whole numbers; if they are pixel indices, add origin=0.5"
         findings.append(Finding("info", root, None, message))
-    hint = "would lie inside with x and y exchanged: are the columns swapped?"
     outside, swapped = sum(s.outside for s in parsed), sum(s.outside_swapped for s in parsed)
     if _looks_swapped(points, outside, swapped):
+        hint = _swap_hint([s for s in parsed if s.outside])
         message = f"split '{split}': {outside - swapped} of {_n(outside, 'point')} outside their image {hint}"
         findings.append(Finding(severity, root, None, message))
         return
     for s in parsed:
         if _looks_swapped(s.points or 0, s.outside, s.outside_swapped):
-            message = f"{s.entry.name}: {s.outside - s.outside_swapped} of {_n(s.outside, 'point')} outside {hint}"
-            findings.append(Finding(severity, s.entry.annotation, None, message))
+            inside = f"{s.outside - s.outside_swapped} of {_n(s.outside, 'point')} outside"
+            findings.append(Finding(severity, s.entry.annotation, None, f"{s.entry.name}: {inside} {_swap_hint([s])}"))
+
+
+def _swap_hint(seen: Sequence[_Seen]) -> str:
+    """What to do about points that fit with the sides of their images exchanged."""
+    if all(s.lying for s in seen):
+        return "would lie inside the photograph as it is stored, before EXIF turns it: annotated like that? Add stored=true"
+    return "would lie inside with x and y exchanged: are the columns swapped?"
 
 
 def _same_file(image: Path, split: str, contents: dict[bytes, tuple[str, Path]], findings: list[Finding]) -> None:
@@ -374,18 +388,20 @@ def _same_file(image: Path, split: str, contents: dict[bytes, tuple[str, Path]],
 def _strays(entries: Sequence[Entry], own_data: bool) -> list[Finding]:
     """Annotation files whose image is missing, and images that no annotation speaks of.
 
-    In people's own data a text file may be a note: it has to look like points.
+    In people's own data a text file may be a note, and a table a summary: it has to look like points.
     """
     out: list[Finding] = []
     # Files named after their image; a table for all images has no siblings that could be orphans.
-    own = {e.annotation for e in entries if e.annotation is not None and e.image.stem in e.annotation.stem}
+    own = {e.annotation for e in entries if e.annotation is not None and nfc(e.image.stem) in nfc(e.annotation.stem)}
     images = {e.image for e in entries}
     for folder in sorted({(a.parent, a.suffix) for a in own}):
         for p in sorted(_listed(folder[0])):
             if p in own or p in images or p.suffix != folder[1] or p.name.startswith(".") or p.name in NOT_ANNOTATIONS:
                 continue
-            points = (looks_like_txt(p) or looks_like_yolo(p)) and not _is_blank(p)
-            if p.suffix != ".txt" or not own_data or points:
+            points = (
+                looks_like_table(p) if p.suffix in _TABLES else looks_like_txt(p) or looks_like_yolo(p)
+            ) and not _is_blank(p)
+            if p.suffix not in (".txt", *_TABLES) or not own_data or points:
                 out.append(Finding("error", p, None, "an annotation whose image is missing"))
             else:
                 out.append(Finding("info", p, None, "not an annotation; left aside"))

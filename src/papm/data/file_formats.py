@@ -8,15 +8,31 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from papm.data.readers import coco, cvat, dotdotgoose, dotmap, formats, heads, labelme, labelstudio, via, voc, yolo
+from papm.data.readers import (
+    coco,
+    cvat,
+    dotdotgoose,
+    dotmap,
+    formats,
+    heads,
+    imagej,
+    labelme,
+    labelstudio,
+    qupath,
+    via,
+    voc,
+    yolo,
+)
 from papm.data.readers.kinds import MAYBE, NO, SURELY, Context, Format, Sheet, Sidecar
 from papm.data.writers import coco as to_coco
 from papm.data.writers import cvat as to_cvat
 from papm.data.writers import dotdotgoose as to_dotdotgoose
 from papm.data.writers import dotmap as to_dotmap
 from papm.data.writers import heads as to_heads
+from papm.data.writers import imagej as to_imagej
 from papm.data.writers import labelme as to_labelme
 from papm.data.writers import labelstudio as to_labelstudio
+from papm.data.writers import qupath as to_qupath
 from papm.data.writers import text as to_text
 from papm.data.writers import via as to_via
 from papm.data.writers import voc as to_voc
@@ -115,6 +131,22 @@ _LISTED = (
         layout="images/NAME.jpg, via_project.json or via_export.csv",
         reader=Sheet((".json", ".csv"), via.looks_like_via, via.read_via),
         writer=to_via.VIA,
+    ),
+    Format(
+        name="imagej",
+        summary="tables of ImageJ or others, one an image: the columns X and Y",
+        layout="NAME.jpg with NAME.csv beside it or in points/",
+        reader=Sidecar(imagej.table_names, imagej.looks_like_imagej, imagej.read_imagej, named_labels=True),
+        writer=to_imagej.IMAGEJ,
+        stored=True,
+    ),
+    Format(
+        name="qupath",
+        summary="GeoJSON of QuPath: points, the centroids of cells, detections and classified areas",
+        layout="NAME.jpg with NAME.geojson beside it or in annotations/",
+        reader=Sidecar(qupath.geojson_names, qupath.looks_like_qupath, qupath.read_qupath, named_labels=True),
+        writer=to_qupath.QUPATH,
+        stored=True,
     ),
     Format(
         name="dotdotgoose",

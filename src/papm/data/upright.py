@@ -1,9 +1,9 @@
-"""Annotations of published datasets in the frame of the upright image.
+"""Annotations of published datasets, and of tools that pass over EXIF, in the frame of the upright image.
 
 A photograph may be stored turned, with a tag that says how to show it. papm shows it upright; the points of the published
 datasets are positions in the stored pixels, for MATLAB, the web browsers of their time and the code that published figures come
-from all pass over the tag. Where the tag exchanges the sides, and more of the points fit the upright image than the stored
-one, they are taken to be upright already.
+from all pass over the tag. So do ImageJ and QuPath. Where the tag exchanges the sides, and more of the points fit the upright
+image than the stored one, they are taken to be upright already.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _LARGE = 80_000_000  # pixels that no camera takes at once, and of which Pillow 
 
 def upright(annotation: Annotation, image: Path, size: tuple[int, int]) -> Annotation:
     """The annotation moved from the stored pixels of an image file to the upright image of `size` (H, W)."""
-    how = _orientation(image, size) if len(annotation.points) else 1
+    how = orientation(image, size) if len(annotation.points) else 1
     stored = (size[1], size[0]) if how >= 5 else size
     if how == 1 or (how >= 5 and _fitting(annotation.points, size) > _fitting(annotation.points, stored)):
         return annotation
@@ -36,7 +36,7 @@ def upright(annotation: Annotation, image: Path, size: tuple[int, int]) -> Annot
 
 def as_stored(points: Tensor, image: Path, size: tuple[int, int]) -> Tensor:
     """Points [n, 2] of the upright image of `size` (H, W) in its stored pixels, as a benchmark's server knows it."""
-    how = _orientation(image, size)
+    how = orientation(image, size)
     return turn(points, size, {6: 8, 8: 6}.get(how, how))  # the others undo themselves
 
 
@@ -60,7 +60,7 @@ def _fitting(points: Tensor, size: tuple[int, int]) -> int:
     return int(((points >= 0) & (points <= limit)).all(-1).sum())
 
 
-def _orientation(path: Path, size: tuple[int, int]) -> int:
+def orientation(path: Path, size: tuple[int, int]) -> int:
     """The orientation a photograph of `size` declares, 1 where it declares none."""
     if path.suffix.lower() not in (".jpg", ".jpeg") or size[0] * size[1] > _LARGE:
         return 1

@@ -2,8 +2,8 @@
 
 A network takes ImageNet-normalised RGB images [B, 3, H, W] of any size from 1×1 and returns a map of
 ceil(H/stride) × ceil(W/stride) cells. Where the layers need a multiple of some size, the image is padded inside the
-network, on the right and at the bottom, with zeros (the mean colour of a normalised image, and what every convolution
-pads with), and the cells beyond the image are cut off again: padding is never counted.
+network, on the right and at the bottom, with its own mirror image, and the cells beyond the image are cut off again: padding
+is never counted.
 """
 
 from __future__ import annotations
@@ -121,7 +121,7 @@ class DensityNetwork(Network):
         check_images(images)
         height, width = images.shape[-2:]
         frame = self.frame_now
-        density, aux = self.density_and_aux(pad_to_multiple(add_frame(images, frame), self.multiple))
+        density, aux = self.density_and_aux(pad_to_multiple(add_frame(images, frame), self.multiple, frame > 0))
         return self.output_of(density, aux, height, width, frame)
 
     def output_of(
@@ -148,19 +148,30 @@ def check_images(images: Tensor) -> None:
         raise DataError(f"a network takes normalised floating-point images, not {images.dtype}; divide by 255 first")
 
 
-def pad_to_multiple(images: Tensor, multiple: int) -> Tensor:
-    """Zeros (the mean colour) on the right and at the bottom until both sides are multiples of `multiple`.
+def pad_to_multiple(images: Tensor, multiple: int, framed: bool = False) -> Tensor:
+    """The image mirrored at its last row and column until both sides are multiples of `multiple`.
 
-    >>> pad_to_multiple(torch.ones(1, 3, 17, 32), 16).shape
-    torch.Size([1, 3, 32, 32])
+    A strip of one colour would be an edge that no training crop has, where networks see objects, or miss them (docs/results.md).
+    Around images that are `framed` in the mean colour, as in training, the frame goes on: zeros.
+
+    >>> pad_to_multiple(torch.arange(5.0).view(1, 1, 1, 5), 8).flatten().tolist()[:8]
+    [0.0, 1.0, 2.0, 3.0, 4.0, 3.0, 2.0, 1.0]
     """
     height, width = images.shape[-2:]
     bottom = (height + multiple - 1) // multiple * multiple - height
     right = (width + multiple - 1) // multiple * multiple - width
     # An exported program must hold the padding even if the example image needs none; elsewhere a copy is saved.
-    if _is_exporting() or bottom or right:
+    if not (_is_exporting() or bottom or right):
+        return images
+    if framed:
         return F.pad(images, (0, right, 0, bottom))
-    return images
+    rows, columns = (_mirrored(n, more, images.device) for n, more in ((height, bottom), (width, right)))
+    return images.index_select(-2, rows).index_select(-1, columns)
+
+
+def _mirrored(length: int, more: int, device: torch.device) -> Tensor:
+    """0 … length − 1 and `more` indices back from there; 0 again where there are no others."""
+    return (length - 1 - (torch.arange(length + more, device=device) - (length - 1)).abs()).clamp(min=0)
 
 
 def set_frame(network: Network, pixels: int) -> None:

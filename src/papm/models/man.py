@@ -55,7 +55,7 @@ class MAN(DensityNetwork):
                 raise DataError(f"a mask of {list(mask.shape)} does not fit images of {list(images.shape)}")
             valid = touched_cells(mask, self.multiple).flatten(1)
             valid = valid | ~valid.any(1, keepdim=True)  # an image without a real pixel attends to itself
-        density, aux = self.encode(pad_to_multiple(add_frame(images, frame), self.multiple), valid)
+        density, aux = self.encode(pad_to_multiple(add_frame(images, frame), self.multiple, frame > 0), valid)
         return self.output_of(density, aux, height, width, frame)
 
     def encode(self, images: Tensor, valid: Tensor | None) -> tuple[Tensor, dict[str, Tensor]]:

@@ -188,7 +188,7 @@ class P2PNet(Network):
         """
         check_images(images)
         height, width = images.shape[-2:]
-        framed = pad_to_multiple(add_frame(images, self.frame_now), self.multiple)
+        framed = pad_to_multiple(add_frame(images, self.frame_now), self.multiple, self.frame_now > 0)
         x = self.pyramid(self.context(self.features(framed)))
         logits = self._proposed(self.classes, x, (height, width))
         # not -(-height // STRIDE): in an exported network division goes towards zero

@@ -45,9 +45,19 @@ def choose(root: Path, place: Place, formats: Sequence[Format]) -> Format | list
     if text in formats and isinstance(text.reader, Sidecar) and any(sidecars(place, text.reader).values()):
         return text  # which says what is wrong with them, and where
     raise DataError(
-        f"{place.image_dir}: images but no points; put a NAME.txt of 'x y' lines beside each NAME.jpg, or one CSV"
-        " with the columns image, x, y, or a COCO .json in that folder, or name what is there with format="
+        f"{place.image_dir}: images but no points{_unread(place)}; put a NAME.txt of 'x y' lines beside each NAME.jpg, or one"
+        " CSV with the columns image, x, y; 'papm data list' shows all formats"
     )
+
+
+def _unread(place: Place) -> str:
+    """A file beside the images that no format fits, in words."""
+    names = {p.name for files in place.files for p in files.values() if p.suffix and p.is_file()}
+    others = sorted(names - {i.name for i in place.images})
+    if not others:
+        return ""
+    more = f" and {len(others) - 1} more" if len(others) > 1 else ""
+    return f" that papm can read ({others[0]}{more}: not in a form it knows, or not named after an image)"
 
 
 def is_blank(place: Place, f: Format) -> bool:

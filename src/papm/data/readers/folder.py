@@ -4,8 +4,8 @@
     DATA/*.jpg, points.csv      columns image, x, y (and label); blank x and y state an image without objects
     DATA/*.jpg, any.json        COCO: boxes (their centres) or keypoints, see `coco`
 
-and what annotation tools write: YOLO, Pascal VOC, CVAT, Label Studio, LabelMe, VIA, DotDotGoose, dot maps, and the files of
-NWPU-Crowd and ShanghaiTech. `papm.data.file_formats` lists them; each has a file here that says how it is read.
+and what annotation tools write: YOLO, Pascal VOC, CVAT, Label Studio, LabelMe, VIA, ImageJ, QuPath, DotDotGoose, dot maps,
+and the files of NWPU-Crowd and ShanghaiTech. `papm.data.file_formats` lists them; each has a file here that tells how.
 
 Images may lie in `images/`, annotations in `labels/`, `points/` or `annotations/`. Sub-folders `train`, `val`, `test` (in DATA
 or in `images/`), or tables named after them, become splits; without any the one split is called `all`, and training and
@@ -38,9 +38,10 @@ from papm.data.readers.dotmap import ENDINGS, WAYS
 from papm.data.readers.faults import AnnotationError, Fault, read_text
 from papm.data.readers.formats import Points, Table, same_labelling
 from papm.data.readers.kinds import Context, Format, Sheet, Sidecar
-from papm.data.readers.layout import Place, find_places, named_sheet, sidecars
+from papm.data.readers.layout import Place, find_places, named_sheet, nfc, sidecars, uploaded_name
 from papm.data.readers.regions import with_regions
 from papm.data.readers.yolo import class_names, is_pose
+from papm.data.upright import upright
 from papm.errors import ConfigError, DataError, unknown
 from papm.images import image_size
 
@@ -60,6 +61,7 @@ def entries(
     dots: str = "auto",
     annotators: str = "merge",
     roi: bool = True,
+    stored: bool | None = None,
 ) -> dict[str, list[Entry]]:
     """Images of each split and how to parse their points.
 
@@ -67,7 +69,8 @@ def entries(
     when there are several; `category` keeps only these labels (names or ids, several separated by commas); `keypoint`
     picks one of a COCO skeleton; `origin` is added to coordinates in place of what the format asks for; `dots` says how a
     dot map is read; `annotators` whose points count where several people marked the images (`several`); `roi=false` leaves
-    regions of interest aside (`regions`).
+    regions of interest aside (`regions`); `stored` says whether coordinates are those of the pixels as they are stored, before
+    EXIF turns a photograph upright, in place of what the format's tools do.
     """
     if format not in ("auto", *FORMATS):
         raise ConfigError(f"format='{format}' for folder data; known: auto, {', '.join(FORMATS)}")
@@ -75,11 +78,13 @@ def entries(
         raise ConfigError(f"dots='{dots}' for folder data; known: {', '.join(WAYS)}")
     if origin is not None and (isinstance(origin, bool) or not isinstance(origin, int | float)):
         raise ConfigError(f"origin is a number, not '{origin}'")
+    if stored is not None and not isinstance(stored, bool):
+        raise ConfigError(f"stored is true or false, not '{stored}'")
     formats = list(FORMATS.values()) if format == "auto" else [FORMATS[format]]
     context = Context(root, _categories(category), keypoint, _class_names(root), dots=dots)
 
     def read(folder: Path, places: Sequence[Place]) -> dict[str, list[Entry]]:
-        opened = _Folder(folder, replace(context, root=folder), origin)
+        opened = _Folder(folder, replace(context, root=folder), origin, stored)
         if annotations is not None:
             opened.sheets(*[(*named_sheet(folder, annotations, formats), p) for p in places])
             return opened.finish()
@@ -126,15 +131,18 @@ def _class_names(root: Path) -> tuple[str, ...]:
 class _Folder:
     """Entries of a folder as its places are read; labels that are names get their indices at the end, over all of them."""
 
-    def __init__(self, root: Path, context: Context, origin: float | None) -> None:
-        self.root, self.context, self.origin = root, context, origin
+    def __init__(self, root: Path, context: Context, origin: float | None, stored: bool | None) -> None:
+        self.root, self.context, self.origin, self.stored = root, context, origin, stored
         self.found: dict[str, list[Entry]] = {}
         self.faults: list[Fault] = []
         self.pending: list[tuple[Table, Format, list[Place]]] = []  # tables, read; their labels are text
 
     def of(self, f: Format) -> Context:
         """The context a format is read in."""
-        context = replace(self.context, origin=f.origin if self.origin is None else self.origin)
+        origin = f.origin if self.origin is None else self.origin
+        context = replace(
+            self.context, origin=origin, stored=(f.stored or None) if self.stored is None else self.stored
+        )
         if f.name == "yolo":
             context = replace(context, names=class_names(self.root), pose=is_pose(self.root))
         return context
@@ -235,7 +243,7 @@ def _companions(place: Place) -> frozenset[Path]:
         i
         for i in place.images
         if i.suffix.lower() == ".png"
-        and any(i.stem.endswith(e) and i.stem[: -len(e)] in place.by_stem for e in ENDINGS)
+        and any(i.stem.endswith(e) and nfc(i.stem[: -len(e)]) in place.by_stem for e in ENDINGS)
     )
 
 
@@ -244,7 +252,7 @@ def _companions(place: Place) -> frozenset[Path]:
 
 def _must_exist(image: Path, path: Path) -> None:
     if not path.exists():
-        hint = " (an empty file there says that the image shows no objects)" if path.suffix == ".txt" else ""
+        hint = " (an empty file there says that the image shows no objects)" if path.suffix in (".txt", ".csv") else ""
         raise DataError(f"{image}: no annotation file; expected {path}{hint}")
 
 
@@ -254,7 +262,7 @@ def _load_file(f: Format, image: Path, path: Path, context: Context) -> Annotati
         _must_exist(image, path)
     read = f.reader.read(path, image, context)
     if isinstance(read, Annotation):
-        return read
+        return upright(read, image, image_size(image)) if context.stored else read
     if not f.own_filter:
         _keep(read, context.wanted, context.names)
     return _annotation(read, image, path, context)
@@ -300,6 +308,8 @@ def _table_entries(
         matches = _find(name, table.path.parent, root, places)
         if not matches and points.also:
             matches = _find(points.also, table.path.parent, root, places)
+        if not matches and points.also:
+            matches = [m for p in places for m in p.by_upload.get(uploaded_name(points.also), ())]
         if len(matches) != 1:
             problem = (
                 f"could be any of {len(matches)} files" if matches else f"is not in this dataset{_but(name, places)}"
@@ -344,7 +354,7 @@ def _find(name: str, beside: Path, root: Path, places: list[Place]) -> list[Path
     for bases in ([p.image_dir for p in places], [beside], [root]):
         if matches := list(dict.fromkeys(base / name for base in bases if there(base / name))):
             return matches
-    last = Path(name).name
+    last = nfc(Path(name).name)
     for tables in ([p.by_name for p in places], [p.by_stem for p in places]):
         if matches := list(dict.fromkeys(m for t in tables for m in t.get(last, ()))):
             return matches
@@ -353,7 +363,7 @@ def _find(name: str, beside: Path, root: Path, places: list[Place]) -> list[Path
 
 def _but(name: str, places: list[Place]) -> str:
     """The image that is there instead of one that is not: of the same name with another ending."""
-    alike = next((m for p in places for m in p.by_stem.get(Path(name).stem, ())), None)
+    alike = next((m for p in places for m in p.by_stem.get(nfc(Path(name).stem), ())), None)
     return "" if alike is None else f"; {alike.name!r} is, and the names must agree"
 
 
@@ -381,7 +391,9 @@ def _annotation(points: Points, image: Path, path: Path, context: Context) -> An
     if points.relative:  # the centre of a box in fractions may come out a rounding error beyond 0
         xy = torch.where((xy < 0) & (xy > -1e-6), 0.0, xy)
     xy = xy.add(context.origin).float()
-    return Annotation(xy, labels, boxes, lines=points.lines or None, meta=meta)
+    read = Annotation(xy, labels, boxes, lines=points.lines or None, meta=meta)
+    stored = points.stored if context.stored is None else context.stored
+    return upright(read, image, image_size(image)) if stored else read
 
 
 def _is_int(text: str) -> bool:

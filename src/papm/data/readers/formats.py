@@ -1,6 +1,10 @@
-"""Points in text: one `.txt` an image, or one CSV for all images.
+"""Points in text: one `.txt` or one table an image, or one CSV for all images.
 
-Both accept whitespace or separators, `#` comments, an optional header, and an optional label. Coordinates stay as written.
+All accept whitespace or separators, `#` comments, an optional header (a table of one image needs it), and an optional label.
+Coordinates stay as written.
+
+A table of ImageJ begins with a column without a name, the number of the row, and calls the others X, Y, Label (the image that
+was measured) and Counter (the kind of a point).
 """
 
 from __future__ import annotations
@@ -15,8 +19,8 @@ from typing import Any
 from papm.data.readers.faults import AnnotationError, Fault, coordinate, newlines, read_text, safe_relative
 from papm.images import is_image_name
 
-X_NAMES = frozenset({"x", "col", "column", "px", "pos_x", "x_px", "x_coord", "center_x", "cx"})
-Y_NAMES = frozenset({"y", "row", "py", "pos_y", "y_px", "y_coord", "center_y", "cy"})
+X_NAMES = frozenset({"x", "col", "column", "px", "pos_x", "x_px", "x_coord", "center_x", "cx", "centroid x px"})
+Y_NAMES = frozenset({"y", "row", "py", "pos_y", "y_px", "y_coord", "center_y", "cy", "centroid y px"})
 LABEL_NAMES = frozenset({"label", "class", "category", "type", "class_id", "label_id", "category_id"})
 IMAGE_NAMES = frozenset(
     {"image", "file", "filename", "file_name", "image_name", "img", "path", "image_path", "image_id"}
@@ -36,6 +40,7 @@ class Points:
     meta: dict[str, Any] = field(default_factory=dict)
     relative: bool = False  # coordinates are fractions of the image's width and height
     also: str | None = None  # another name the image may have
+    stored: bool = False  # coordinates are those of the pixels before EXIF turns a photograph
 
     def add(
         self,
@@ -68,6 +73,7 @@ class _Columns:
     y: int = 1
     label: int | None = 2
     image: int | None = None
+    imagej: bool = False
 
 
 def _column(names: Sequence[str], known: Collection[str]) -> int | None:
@@ -80,7 +86,10 @@ def _header(cells: Sequence[str]) -> _Columns | None:
     x, y = _column(names, X_NAMES), _column(names, Y_NAMES)
     if x is None or y is None:
         return None
-    return _Columns(x, y, _column(names, LABEL_NAMES), _column(names, IMAGE_NAMES))
+    image = _column(names, IMAGE_NAMES)
+    if image is None and not names[0] and {"X", "Y"} <= set(cells):
+        return _Columns(x, y, _column(names, ("counter",)), _column(names, ("label",)), imagej=True)
+    return _Columns(x, y, _column(names, LABEL_NAMES), image)
 
 
 def read_txt(path: Path, categories: Collection[str] | None = None) -> Points:
@@ -161,11 +170,11 @@ def head_lines(path: Path) -> list[str]:
 def read_csv(path: Path, categories: Collection[str] | None = None) -> Table:
     """`image, x, y [, label]` a row, with a header or without; a row with blank x and y states an image without objects.
 
-    Where semicolons separate, 12,5 is 12.5: spreadsheets write both where the comma is the decimal sign.
+    Where semicolons or tabs separate, 12,5 is 12.5: spreadsheets write both where the comma is the decimal sign.
     """
     text = read_text(path)
     table = Table(path)
-    commas = _separator(text) == ";"
+    commas = _separator(text) != ","
     rows = _rows(text, path, table.faults)
     columns = None
     for number, cells in rows:
@@ -186,11 +195,12 @@ def read_csv(path: Path, categories: Collection[str] | None = None) -> Table:
             table.faults.append(Fault(path, number, f"expected image, x and y, found {len(cells)} fields"))
             continue
         try:
-            name = str(safe_relative(cells[columns.image]))
+            cell = cells[columns.image]
+            name = str(safe_relative(_measured(cell) if columns.imagej else cell))
         except ValueError as e:
             table.faults.append(Fault(path, number, str(e)))
             continue
-        points = table.images.setdefault(name, Points(line=number))
+        points = table.images.setdefault(name, Points(line=number, stored=columns.imagej))
         if cells[columns.x].strip() or cells[columns.y].strip():
             if commas:
                 cells = [_with_point(c) if i in (columns.x, columns.y) else c for i, c in enumerate(cells)]
@@ -198,6 +208,62 @@ def read_csv(path: Path, categories: Collection[str] | None = None) -> Table:
     for points in table.images.values():
         same_labelling(points, path)
     return table
+
+
+def _measured(label: str) -> str:
+    """The image that a `Label` of ImageJ speaks of; the name of a selection may follow.
+
+    >>> _measured("a 1.tif:0001-0234"), _measured("a.tif")
+    ('a 1.tif', 'a.tif')
+    """
+    name, _, more = label.partition(":")
+    return name if more and is_image_name(name) else label
+
+
+def read_table(path: Path) -> Points:
+    """The points of one image, a row each; a header names the columns. An empty file: no objects."""
+    text = read_text(path)
+    out = Points()
+    commas = _separator(text) != ","
+    columns, first = None, ""
+    for number, cells in _rows(text, path, out.faults):
+        if not any(c.strip() for c in cells) or cells[0].lstrip().startswith("#"):
+            continue
+        if columns is None:
+            columns = _header(cells)
+            if columns is None:
+                found = ", ".join(c.strip() for c in cells)[:120]
+                raise AnnotationError(
+                    [Fault(path, number, f"expected a header with the columns X and Y; found: {found}")]
+                )
+            continue
+        if len(cells) <= max(columns.x, columns.y):
+            out.faults.append(Fault(path, number, f"expected X and Y, found {len(cells)} fields"))
+            continue
+        image = _measured(cells[columns.image]) if columns.image is not None and columns.image < len(cells) else ""
+        first = first or image
+        if image != first:  # ImageJ goes on with the table it has
+            message = f"{image[:80]!r} was measured here, {first[:80]!r} above: clear the results before each image"
+            out.faults.append(Fault(path, number, message))
+            continue
+        if commas:
+            cells = [_with_point(c) if i in (columns.x, columns.y) else c for i, c in enumerate(cells)]
+        _add_row(out, cells, columns, path, number, None)
+    if out.faults:
+        raise AnnotationError(out.faults)
+    return out
+
+
+def looks_like_table(path: Path) -> bool:
+    """Whether the first row of a file is the header of the points of one image; text files are those of ImageJ alone."""
+    text = _head(path)
+    if text is None:
+        return False
+    first = next((r for _, r in _rows(text, path, []) if any(r) and not r[0].lstrip().startswith("#")), None)
+    columns = None if first is None else _header(first)
+    if columns is None or columns.imagej:
+        return columns is not None
+    return columns.image is None and path.suffix.lower() != ".txt"
 
 
 def csv_columns(cells: Sequence[str]) -> _Columns | None:

@@ -31,6 +31,8 @@ class Context:
     names: tuple[str, ...] = ()  # of classes.txt or data.yaml
     origin: float = 0.0  # what is added to the coordinates of a file
     dots: str = "auto"
+    # Whether coordinates are those of the pixels before EXIF turns a photograph; None: as the points themselves say.
+    stored: bool | None = None
     pose: bool = False  # YOLO lines go on with keypoints after the box
 
 
@@ -69,4 +71,5 @@ class Format:
     reader: Sidecar | Sheet
     writer: Writer
     origin: float = 0.0  # what is added to its coordinates to reach papm's, in which the first pixel's centre is at 0.5
+    stored: bool = False  # its tools pass over EXIF: coordinates are those of the pixels as they are stored
     own_filter: bool = False  # `read` itself keeps the wanted labels

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import unicodedata
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -11,7 +12,7 @@ from pathlib import Path
 
 from papm.data.readers.kinds import MAYBE, NO, Format, Sheet, Sidecar
 from papm.errors import DataError
-from papm.images import find_images, natural_key
+from papm.images import IMAGE_SUFFIXES, find_images, natural_key
 
 SPLIT_NAMES = {
     "train": "train",
@@ -42,31 +43,56 @@ class Place:
 
     @cached_property
     def by_name(self) -> Mapping[str, list[Path]]:
-        """Images by file name."""
+        """Images by file name, as `nfc`."""
         return _group(self.images, stem=False)
 
     @cached_property
     def by_stem(self) -> Mapping[str, list[Path]]:
-        """Images by file name without suffix."""
+        """Images by file name without suffix, as `nfc`."""
         return _group(self.images, stem=True)
 
     @cached_property
+    def by_upload(self) -> Mapping[str, list[Path]]:
+        """Images by `uploaded_name`."""
+        out: dict[str, list[Path]] = {}
+        for i in self.images:
+            out.setdefault(uploaded_name(i.name), []).append(i)
+        return out
+
+    @cached_property
     def files(self) -> tuple[Mapping[str, Path], ...]:
-        """The files of each of `dirs` by name, the suffix in lower case."""
+        """The files of each of `dirs` by name, the suffix in lower case; also by that name as `nfc`."""
         out = []
         for folder in self.dirs:
             try:
                 found = sorted(folder.iterdir())
             except OSError as e:
                 raise DataError(f"{folder}: cannot list this folder ({e.strerror or e})") from e
-            out.append({p.stem + p.suffix.lower(): p for p in found if not p.name.startswith(".")})
+            named = {p.stem + p.suffix.lower(): p for p in found if not p.name.startswith(".")}
+            out.append({nfc(name): p for name, p in named.items()} | named)
         return tuple(out)
+
+
+def nfc(name: str) -> str:
+    """A name with every accent as part of its letter: macOS writes ä as a and two dots, others as one character."""
+    return unicodedata.normalize("NFC", name)
+
+
+def uploaded_name(name: str) -> str:
+    """A file name as it is after an upload to Label Studio (and to most that is made with Django).
+
+    Blanks are underscores, and what is neither a letter, a digit, nor one of -_. is gone.
+
+    >>> uploaded_name("Plot 3 (left).jpg")
+    'Plot_3_left.jpg'
+    """
+    return re.sub(r"[^-\w.]", "", nfc(name).strip().replace(" ", "_"))
 
 
 def _group(images: Sequence[Path], stem: bool) -> dict[str, list[Path]]:
     out: dict[str, list[Path]] = {}
     for i in images:
-        out.setdefault(i.stem if stem else i.name, []).append(i)
+        out.setdefault(nfc(i.stem if stem else i.name), []).append(i)
     return out
 
 
@@ -128,6 +154,16 @@ def find_places(root: Path) -> list[Place]:
     return [places[s] for s in _ORDER if s in places]
 
 
+def named_after(stem: str, *suffixes: str) -> tuple[str, ...]:
+    """Files named after an image with or without its own suffix.
+
+    >>> named_after("a", ".csv")[:2]
+    ('a.csv', 'a.bmp.csv')
+    """
+    pictures = ("", *sorted(IMAGE_SUFFIXES), *sorted(s.upper() for s in IMAGE_SUFFIXES))
+    return tuple(f"{stem}{p}{s}" for s in suffixes for p in pictures)
+
+
 def sidecars(place: Place, kind: Sidecar) -> dict[Path, Path | None]:
     """Each image with its own annotation file, or None where there is none."""
     out: dict[Path, Path | None] = {}
@@ -135,7 +171,8 @@ def sidecars(place: Place, kind: Sidecar) -> dict[Path, Path | None]:
         found = (
             files[name]
             for folder, files in zip(place.dirs, place.files)
-            for name in kind.names(image.stem, folder)
+            for written in kind.names(image.stem, folder)
+            for name in dict.fromkeys((written, nfc(written)))
             if name in files and files[name] != image
         )
         out[image] = next(found, None)

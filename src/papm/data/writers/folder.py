@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Literal
 import torch
 from PIL import Image
 
+from papm.data.upright import as_stored
 from papm.data.writers.base import Box, Item, atomically, decimal, put_text
 from papm.errors import ConfigError, DataError, unknown
 from papm.images import is_image_name
@@ -163,7 +164,10 @@ class _Items:
             self.classes |= dict(enumerate(names))
         elif sample.labels is not None:
             self.lost.add("labels")
-        points = [(decimal(x), decimal(y)) for x, y in sample.points.tolist()]
+        placed = sample.points
+        if self.format.stored and sample.path is not None:
+            placed = as_stored(placed, sample.path, sample.size)
+        points = [(decimal(x), decimal(y)) for x, y in placed.tolist()]
         boxes = self.boxes(sample, points)
         shift = self.format.origin
         if shift:

@@ -1,0 +1,128 @@
+"""QuPath: one GeoJSON file an image, beside it or in a folder of annotations.
+
+    {"type": "FeatureCollection", "features": [{"type": "Feature",
+      "geometry": {"type": "MultiPoint", "coordinates": [[x, y], …]},
+      "properties": {"objectType": "annotation", "classification": {"name": "Tumor"}}}]}
+
+A list of features, or one alone, is read too. The file is called NAME.geojson for NAME.jpg (also NAME.jpg.geojson, or .json).
+
+- Points are points, every one of a MultiPoint; polygons their centroids, of several parts that of the largest. Lines are
+  refused.
+- An area that was drawn by hand and has no class, or one that QuPath ignores (its name ends in *, as Region*), says where
+  somebody looked or where cells were searched for: it is passed over, with a warning. Cells and detections count with and
+  without a class.
+- The label is the class. Of an object without one there is none, and then no object of the image may have one.
+
+Pixel origin: 0, the corner of the first pixel. Java's image reader passes over EXIF: coordinates are those of the pixels as
+they are stored.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from papm.data.readers import shapes
+from papm.data.readers.faults import AnnotationError, Fault, coordinate
+from papm.data.readers.formats import Points
+from papm.data.readers.jsonfile import has_keys, load_json, peek
+from papm.data.readers.kinds import MAYBE, NO, SURELY, Context
+from papm.data.readers.layout import named_after
+
+logger = logging.getLogger(__name__)
+
+# Areas in which objects lie, unless they have a class.
+_SEARCHED = ("annotation", "root", "tmaCore", "tma_core", "tile")
+
+
+def geojson_names(stem: str, folder: Path) -> tuple[str, ...]:
+    """The files that may be an image's."""
+    return named_after(stem, ".geojson", ".json")
+
+
+def looks_like_qupath(path: Path) -> int:
+    """Whether a file is GeoJSON."""
+    content = peek(path)
+    if b'"FeatureCollection"' in content or (b'"Feature"' in content and has_keys(content, "geometry")):
+        return SURELY
+    return MAYBE if path.suffix.lower() == ".geojson" else NO
+
+
+def read_qupath(path: Path, image: Path, context: Context) -> Points:
+    """The objects of one file; raises AnnotationError with every bad one."""
+    content = load_json(path)
+    listed = content.get("features", [content]) if isinstance(content, dict) else content
+    if not isinstance(listed, list) or (isinstance(content, dict) and not {"features", "geometry"} & set(content)):
+        raise AnnotationError([Fault(path, None, "not GeoJSON: the list 'features' is missing")])
+    points, searched = Points(), 0
+    for number, feature in enumerate(listed, start=1):
+        try:
+            if not isinstance(feature, dict):
+                raise ValueError("is not an object")
+            about = feature.get("properties")
+            about = about if isinstance(about, dict) else {}
+            label = _class(about)
+            kind = about.get("objectType", about.get("object_type", "annotation"))
+            for xy, box, area in _shapes(feature.get("geometry")):
+                if area and ((label is None and kind in _SEARCHED) or (label or "").endswith("*")):
+                    searched += 1
+                else:
+                    points.add(xy, label, None, box)
+        except ValueError as e:
+            points.faults.append(Fault(path, None, f"feature #{number}: {e}"))
+    if points.faults:
+        raise AnnotationError(points.faults)
+    if searched:
+        what = "1 area is" if searched == 1 else f"{searched} areas are"
+        logger.warning("%s: %s passed over; an area counts as an object when it has a class", path, what)
+    return points
+
+
+def _class(about: Mapping[str, Any]) -> str | None:
+    """The name of an object's class; of a class with parts, as QuPath shows it."""
+    given = about.get("classification")
+    if not isinstance(given, dict):
+        return None
+    names = given.get("names", given.get("name"))
+    if isinstance(names, list):
+        names = ": ".join(str(n) for n in names)
+    return names if isinstance(names, str) and names else None
+
+
+def _shapes(geometry: Any) -> Iterator[tuple[shapes.XY, shapes.Box | None, bool]]:
+    """Points, boxes around them, and whether each is an area."""
+    if not isinstance(geometry, dict):
+        raise ValueError("has no 'geometry'")
+    kind, given = geometry.get("type"), geometry.get("coordinates")
+    if kind not in ("Point", "MultiPoint", "Polygon", "MultiPolygon"):
+        raise ValueError(f"a {str(kind)[:40]!r} cannot be read as a point; use points or areas")
+    if not isinstance(given, list):
+        raise ValueError("'coordinates' should be a list")
+    if kind in ("Point", "MultiPoint"):
+        yield from ((_xy(p), None, False) for p in ([given] if kind == "Point" else given))
+        return
+    outlines = [_outline(part) for part in ([given] if kind == "Polygon" else given)]
+    if not outlines:
+        raise ValueError("an area has no corners")
+    xy, box = shapes.polygon(max(outlines, key=_area))
+    yield xy, box, True
+
+
+def _xy(place: Any) -> shapes.XY:
+    if not isinstance(place, list) or len(place) < 2:
+        raise ValueError("a place should be [x, y]")
+    return coordinate(place[0], "x"), coordinate(place[1], "y")
+
+
+def _outline(rings: Any) -> list[shapes.XY]:
+    """The outer ring of a polygon, without its first corner again at the end."""
+    if not isinstance(rings, list) or not rings or not isinstance(rings[0], list):
+        raise ValueError("the rings of an area should be lists of [x, y]")
+    corners = [_xy(p) for p in rings[0]]
+    return corners[:-1] if len(corners) > 1 and corners[0] == corners[-1] else corners
+
+
+def _area(corners: Sequence[shapes.XY]) -> float:
+    return abs(sum(xa * yb - xb * ya for (xa, ya), (xb, yb) in zip(corners, [*corners[1:], *corners[:1]])))
