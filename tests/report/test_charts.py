@@ -205,6 +205,10 @@ def test_bins_enclose_the_values(values: list[float]) -> None:
     assert len(edges) <= 44
 
 
+def test_forty_values_have_more_than_two_bins() -> None:
+    assert 6 <= len(charts.bin_edges([66 * k / 39 for k in range(40)])) <= 12
+
+
 @given(st.lists(st.floats(-1e6, 1e6), min_size=1, max_size=30), st.integers(1, 9))
 @settings(max_examples=50)
 def test_smoothing_stays_within_the_values_and_keeps_constants(values: list[float], window: int) -> None:

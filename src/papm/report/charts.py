@@ -210,16 +210,18 @@ def histogram(values: Sequence[float], *, title: str, x_label: str, y_label: str
 
 
 def bin_edges(ordered: Sequence[float], most: int = 40) -> list[float]:
-    """Edges of histogram bins around sorted values, at multiples of a round width (Freedman and Diaconis' rule).
+    """Edges of histogram bins around sorted values, at multiples of a round width.
+
+    As many as Freedman and Diaconis' rule wants, or Sturges', which wants more of few values.
 
     >>> bin_edges([0, 1, 2, 3, 4, 5, 6, 7])
-    [0.0, 5.0, 10.0]
+    [0.0, 2.0, 4.0, 6.0, 8.0]
     """
     n = len(ordered)
     spread = ordered[(3 * n) // 4] - ordered[n // 4]
     whole = ordered[-1] - ordered[0]
     width = 2 * spread / n ** (1 / 3)
-    want = 10 if width <= 0 else min(most, max(1, round(whole / width)))
+    want = 10 if width <= 0 else min(most, max(math.ceil(math.log2(n)) + 1, round(whole / width)))
     return axes.linear_ticks(ordered[0], ordered[-1], want)
 
 
