@@ -81,6 +81,43 @@ def test_images_without_objects_and_without_tables(tmp_path: Path) -> None:
     assert [s.count for s in opened(tmp_path).values()] == [1, 0, 0]
 
 
+def test_a_table_of_features_does_not_take_the_place_of_the_dots(tmp_path: Path) -> None:
+    """Points that were read before there was this format are read as before, or the user is asked."""
+    for name in "ab":
+        image(tmp_path / f"{name}.png")
+        put(tmp_path / f"{name}.csv", "x,y,score\n1,2,0.5\n")
+        put(tmp_path / f"{name}.txt", "30 40\n")
+    put(tmp_path / "Results.csv", " ,Label,Area,X,Y\n1,foo,0,1,2\n")  # left over from something else
+    assert [s.points.tolist() for s in opened(tmp_path).values()] == [[[30, 40]], [[30, 40]]]
+    for name in "ab":
+        (tmp_path / f"{name}.txt").unlink()
+        put(tmp_path / f"{name}.json", '{"points": [[3, 4]]}')
+    with pytest.raises(DataError, match="several formats"):
+        opened(tmp_path)
+
+
+def test_a_label_that_is_no_image_is_a_class_unless_imagej_measured(tmp_path: Path) -> None:
+    image(tmp_path / "a.png")
+    put(tmp_path / "a.csv", ",X,Y,Label\n0,1,2,cat\n1,3,4,dog\n")  # as pandas writes it
+    (sample,) = opened(tmp_path).values()
+    assert sample.labels is not None and sample.labels.tolist() == [0, 1]
+    put(tmp_path / "a.csv", " ,Label,Area,X,Y\n1,Untitled,0,1,2\n")
+    (sample,) = opened(tmp_path).values()
+    assert sample.labels is None and sample.points.tolist() == [[1, 2]]
+
+
+@pytest.mark.parametrize("suffix", [".jpg", ".tif", ".png", ".webp"])
+def test_files_of_every_kind_are_turned(tmp_path: Path, suffix: str) -> None:
+    picture = Image.new("RGB", (60, 40))
+    picture.paste((255, 255, 255), (9, 4, 15, 10))
+    tag = Image.Exif()
+    tag[274] = 6
+    picture.save(tmp_path / f"a{suffix}", exif=tag)
+    put(tmp_path / "a.csv", " ,X,Y\n1,12,7\n")
+    (sample,) = opened(tmp_path).values()
+    assert sample.size == (60, 40) and sample.points.tolist() == [[33, 12]] and is_white(sample)
+
+
 def test_tables_of_a_spreadsheet_and_of_saved_points(tmp_path: Path) -> None:
     """Any table of one image with x and y: decimal commas with semicolons or tabs, classes by name."""
     for name in "abc":

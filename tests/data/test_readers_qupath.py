@@ -120,3 +120,9 @@ def test_faults_name_the_file_and_the_feature(tmp_path: Path, content: Any, word
     with pytest.raises(DataError, match=r"a\.geojson: ") as e:
         opened(tmp_path)
     assert words in str(e.value)
+
+
+def test_cells_of_files_without_object_types(tmp_path: Path) -> None:
+    cells = [{**feature("Polygon", [square(x, 5, 6)]), "id": "PathCellObject", "properties": {}} for x in (5, 20)]
+    put(tmp_path, cells)
+    assert opened(tmp_path).points.tolist() == [[8, 8], [23, 8]]

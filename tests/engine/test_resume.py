@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import gc
 import os
 import shutil
 import signal
@@ -139,7 +140,7 @@ class Pressing:
         return self.function(*args, **kwargs)
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
 @pytest.mark.parametrize(("image", "step"), [(2, 6), (6, 12)])
 def test_an_evaluation_is_given_up_and_made_when_the_run_goes_on(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, image: int, step: int, number: signal.Signals
@@ -177,6 +178,39 @@ def test_the_last_figure_may_be_waited_for_another_time(
         made = engine.train(config(), tmp_path)
     assert made.interrupted and made.step == 12 and not (tmp_path / "result.json").exists()
     assert engine.train(config(), tmp_path, resume=True).result is not None
+
+
+def test_a_made_up_evaluation_is_made_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The run is stopped in the evaluation of step 6, goes on with it, and crashes before the next checkpoint."""
+    with monkeypatch.context() as patched:
+        patched.setattr(module, "infer", Pressing(module.infer, 1))
+        assert engine.train(config(save_every=100), tmp_path).interrupted
+    with pytest.raises(MemoryError):
+        engine.train(config(save_every=100), tmp_path, resume=True, watcher=StopAt(8))
+    engine.train(config(save_every=100), tmp_path, resume=True)
+    steps = [r["step"] for r in csv.DictReader((tmp_path / "metrics.csv").open()) if r["mae"]]
+    assert steps == ["6", "12"]
+
+
+def test_signals_are_as_they_were_and_networks_are_let_go(tmp_path: Path) -> None:
+    def alive() -> int:
+        gc.collect()
+        return sum(type(m) is CountingModule for m in gc.get_objects())
+
+    before, handlers = alive(), [signal.getsignal(s) for s in (signal.SIGINT, signal.SIGTERM)]
+    engine.train(config(), tmp_path)
+    assert [signal.getsignal(s) for s in (signal.SIGINT, signal.SIGTERM)] == handlers
+    assert alive() == before
+
+
+def test_ctrl_c_after_the_last_evaluation_is_heard(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    keys = {"select": "test", "steps": 6}
+    with monkeypatch.context() as patched:
+        pressing = Pressing(Keeper.write_best, 1)
+        patched.setattr(Keeper, "write_best", lambda keeper, step: pressing(keeper, step))
+        made = engine.train(config(**keys), tmp_path)
+    assert made.interrupted and made.step == 6 and not (tmp_path / "result.json").exists()
+    assert engine.train(config(**keys), tmp_path, resume=True).result is not None
 
 
 def test_a_crash_while_metrics_are_shortened_keeps_them(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

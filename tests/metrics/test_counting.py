@@ -4,6 +4,7 @@ import json
 import math
 import subprocess
 import sys
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -194,4 +195,5 @@ def test_few_images_give_no_verdict(n: int, verdict: str) -> None:
     truth = np.arange(n) + 10.0
     d = paired_difference(truth + 1, truth + 3, truth)
     assert d.significant and d.verdict == d.to_dict()["verdict"] == verdict
+    assert json.loads(json.dumps(replace(d, low=math.nan).to_dict(), allow_nan=False))["low"] is None
     assert paired_difference(truth + 3, truth + 1, truth).verdict == verdict.replace("better", "worse")

@@ -18,6 +18,7 @@ from torch import Tensor
 from papm.data.base import Annotation
 
 _TAG = 274  # of EXIF: orientation, 1 to 8
+_TAGGED = (".jpg", ".jpeg", ".tif", ".tiff", ".png", ".webp")  # the kinds of files that may have it
 _LARGE = 80_000_000  # pixels that no camera takes at once, and of which Pillow warns
 
 
@@ -62,7 +63,7 @@ def _fitting(points: Tensor, size: tuple[int, int]) -> int:
 
 def orientation(path: Path, size: tuple[int, int]) -> int:
     """The orientation a photograph of `size` declares, 1 where it declares none."""
-    if path.suffix.lower() not in (".jpg", ".jpeg") or size[0] * size[1] > _LARGE:
+    if path.suffix.lower() not in _TAGGED or size[0] * size[1] > _LARGE:
         return 1
     try:
         with Image.open(path) as picture:

@@ -238,6 +238,8 @@ class Keeper(Checkpoint):
             trainer.validating = True  # as Lightning does between steps
             loop.run()
             trainer.training = True
+            if not self.owes(trainer):
+                self.save(trainer)
 
     def save(self, trainer: pl.Trainer) -> None:
         """Write last.ckpt; when that fails (a full disk) the previous one is kept, and training goes on."""

@@ -39,8 +39,8 @@ def interruptible() -> Iterator[None]:
 
 
 class StopOnInterrupt(Callback):
-    """The first Ctrl-C (or SIGTERM, as schedulers send) ends the run after the current step, or the current image of an
-    evaluation, with a checkpoint; the second ends it at once.
+    """The first Ctrl-C (or SIGTERM, as schedulers send, or a closed terminal) ends the run after the current step, or the
+    current image of an evaluation, with a checkpoint; the second ends it at once.
 
     An evaluation that was not made, or not to its end, is made when the run goes on (`Keeper`).
     """
@@ -48,6 +48,7 @@ class StopOnInterrupt(Callback):
     def __init__(self) -> None:
         self.interrupted = False
         self._before: dict[int, Any] = {}
+        self._own: Any = None
 
     def on_train_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         self._listen(pl_module)
@@ -59,14 +60,21 @@ class StopOnInterrupt(Callback):
         if self._before or threading.current_thread() is not threading.main_thread():
             return
         assert isinstance(module, CountingModule)
+        hangup = getattr(signal, "SIGHUP", None)
 
         def handle(number: int, frame: Any) -> None:
             if self.interrupted:
+                if number == hangup:  # a shell and the kernel may both tell
+                    return
                 raise KeyboardInterrupt
             self.interrupted = module.stopping = True
             log.warning("stopping after this step, or this image of an evaluation; a second time stops at once")
 
-        self._before = {s: signal.signal(s, handle) for s in (signal.SIGINT, signal.SIGTERM)}
+        self._own = handle
+        kinds = [signal.SIGINT, signal.SIGTERM]
+        if hangup is not None and signal.getsignal(hangup) is not signal.SIG_IGN:  # as it is under nohup
+            kinds.append(hangup)
+        self._before = {s: signal.signal(s, handle) for s in kinds}
 
     def on_train_batch_end(
         self, trainer: pl.Trainer, pl_module: pl.LightningModule, outputs: Any, batch: Any, batch_idx: int
@@ -86,5 +94,7 @@ class StopOnInterrupt(Callback):
 
     def teardown(self, trainer: pl.Trainer, pl_module: pl.LightningModule, stage: str) -> None:
         for number, handler in self._before.items():
-            signal.signal(number, handler)
-        self._before = {}
+            # Lightning has put back what it found; what we found may be its own handler, which holds the trainer.
+            if signal.getsignal(number) is self._own:
+                signal.signal(number, handler)
+        self._before, self._own = {}, None

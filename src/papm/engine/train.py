@@ -180,14 +180,15 @@ def _train(
     watched = splits.monitor is not None
     evaluations = evaluate_every(config) if watched else 0
     keeper = Keeper(folder, config.save_every, spec, logbook, state, config.select != "last", evaluations)
-    callbacks = [c for c in (average, logbook, StopOnInterrupt(), first_step, keeper) if c is not None]
+    stop = StopOnInterrupt()
+    callbacks = [c for c in (average, logbook, stop, first_step, keeper) if c is not None]
     trainer = make_trainer(config, folder, device, callbacks, watch=watched)
     fit(trainer, module, counting, folder / "last.ckpt" if (folder / "last.ckpt").exists() and not fresh else None)
     if keeper.owes(trainer) and not trainer.should_stop:  # the evaluation after the last step
         with without_known_warnings():
             trainer.validate(module, datamodule=counting, verbose=False)
     interrupted = RunResult(folder, trainer.global_step, True, None)
-    if trainer.should_stop:
+    if trainer.should_stop or (stop.interrupted and trainer.world_size == 1):  # several have agreed, or go on together
         return interrupted
     if not trainer.is_global_zero:
         return RunResult(folder, trainer.global_step, False, None)

@@ -77,12 +77,11 @@ class PairedDifference:
             return "unclear"
         return "better" if self.difference < 0 else "worse"
 
-    def to_dict(self) -> dict[str, float | int | bool | str]:
-        """Plain values for JSON."""
+    def to_dict(self) -> dict[str, float | int | bool | str | None]:
+        """Plain values for JSON; what is not finite becomes None."""
+        values = {"difference": self.difference, "low": self.low, "high": self.high}
         return {
-            "difference": self.difference,
-            "low": self.low,
-            "high": self.high,
+            **{k: v if math.isfinite(v) else None for k, v in values.items()},
             "level": self.level,
             "n": self.n,
             "significant": self.significant,

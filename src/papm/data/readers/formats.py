@@ -12,7 +12,7 @@ from __future__ import annotations
 import csv
 import re
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -67,13 +67,18 @@ class Table:
     classes: tuple[str, ...] = ()  # names in the order of their indices, when the file defines one
 
 
+# What ImageJ measures of a point, some of it at least.
+MEASUREMENTS = frozenset({"area", "mean", "min", "max", "ch", "slice", "frame", "counter", "count"})
+
+
 @dataclass(frozen=True)
 class _Columns:
     x: int = 0
     y: int = 1
     label: int | None = 2
     image: int | None = None
-    imagej: bool = False
+    imagej: bool = False  # the shape of ImageJ's tables,
+    measured: bool = False  # with measurements of its own
 
 
 def _column(names: Sequence[str], known: Collection[str]) -> int | None:
@@ -88,7 +93,8 @@ def _header(cells: Sequence[str]) -> _Columns | None:
         return None
     image = _column(names, IMAGE_NAMES)
     if image is None and not names[0] and {"X", "Y"} <= set(cells):
-        return _Columns(x, y, _column(names, ("counter",)), _column(names, ("label",)), imagej=True)
+        image, measured = _column(names, ("label",)), not MEASUREMENTS.isdisjoint(names)
+        return _Columns(x, y, _column(names, ("counter",)), image, imagej=True, measured=measured)
     return _Columns(x, y, _column(names, LABEL_NAMES), image)
 
 
@@ -237,6 +243,7 @@ def read_table(path: Path) -> Points:
                     [Fault(path, number, f"expected a header with the columns X and Y; found: {found}")]
                 )
             continue
+        columns = _settled(columns, cells)
         if len(cells) <= max(columns.x, columns.y):
             out.faults.append(Fault(path, number, f"expected X and Y, found {len(cells)} fields"))
             continue
@@ -254,16 +261,39 @@ def read_table(path: Path) -> Points:
     return out
 
 
+def _settled(columns: _Columns, row: Sequence[str]) -> _Columns:
+    """In a table of ImageJ's shape without its measurements, a Label that is no image is the class of a point."""
+    at = columns.image
+    if not columns.imagej or columns.measured or at is None or at >= len(row) or is_image_name(_measured(row[at])):
+        return columns
+    return replace(columns, image=None, label=at if columns.label is None else columns.label)
+
+
 def looks_like_table(path: Path) -> bool:
     """Whether the first row of a file is the header of the points of one image; text files are those of ImageJ alone."""
-    text = _head(path)
-    if text is None:
-        return False
-    first = next((r for _, r in _rows(text, path, []) if any(r) and not r[0].lstrip().startswith("#")), None)
-    columns = None if first is None else _header(first)
+    columns = _columns_of(path)
     if columns is None or columns.imagej:
         return columns is not None
     return columns.image is None and path.suffix.lower() != ".txt"
+
+
+def looks_like_imagej(path: Path) -> bool:
+    """Whether a table has the shape of ImageJ's own."""
+    columns = _columns_of(path)
+    return columns is not None and columns.imagej
+
+
+def _columns_of(path: Path) -> _Columns | None:
+    """What the header of a table names."""
+    first = _first_rows(path)[:1]
+    return _header(first[0]) if first else None
+
+
+def _first_rows(path: Path) -> list[list[str]]:
+    """The first rows of a file that are neither blank nor comments; none of one that cannot be read."""
+    text = _head(path)
+    rows = [] if text is None else _rows(text, path, [])
+    return [r for _, r in rows if any(r) and not r[0].lstrip().startswith("#")]
 
 
 def csv_columns(cells: Sequence[str]) -> _Columns | None:
@@ -278,11 +308,12 @@ def csv_columns(cells: Sequence[str]) -> _Columns | None:
 
 def looks_like_csv(path: Path) -> bool:
     """Whether the first row of a file is a header or a row of points of many images."""
-    text = _head(path)
-    if text is None:
-        return False
-    first = next((r for _, r in _rows(text, path, []) if any(r) and not r[0].lstrip().startswith("#")), None)
-    return first is not None and csv_columns(first) is not None
+    rows = _first_rows(path)
+    columns = csv_columns(rows[0]) if rows else None
+    if columns is None or not columns.imagej or len(rows) < 2:
+        return columns is not None
+    assert columns.image is not None
+    return columns.image < len(rows[1]) and is_image_name(_measured(rows[1][columns.image]))
 
 
 _HEAD_BYTES = 4096

@@ -17,8 +17,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from papm.data.readers.formats import Points, looks_like_table, read_table
-from papm.data.readers.kinds import NO, SURELY, Context
+from papm.data.readers import formats
+from papm.data.readers.formats import Points, read_table
+from papm.data.readers.kinds import MAYBE, NO, SURELY, Context
 from papm.data.readers.layout import named_after
 
 
@@ -28,8 +29,10 @@ def table_names(stem: str, folder: Path) -> tuple[str, ...]:
 
 
 def looks_like_imagej(path: Path) -> int:
-    """Whether a file is a table of one image."""
-    return SURELY if looks_like_table(path) else NO
+    """Whether a file is a table of one image; that of another program may hold features and not dots."""
+    if not formats.looks_like_table(path):
+        return NO
+    return SURELY if formats.looks_like_imagej(path) else MAYBE
 
 
 def read_imagej(path: Path, image: Path, context: Context) -> Points:

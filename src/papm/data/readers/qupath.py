@@ -33,6 +33,8 @@ from papm.data.readers.layout import named_after
 
 logger = logging.getLogger(__name__)
 
+# Without an object type, as in files of older versions, the id says what an object is.
+_KINDS = {"PathCellObject": "cell", "PathDetectionObject": "detection"}
 # Areas in which objects lie, unless they have a class.
 _SEARCHED = ("annotation", "root", "tmaCore", "tma_core", "tile")
 
@@ -64,7 +66,7 @@ def read_qupath(path: Path, image: Path, context: Context) -> Points:
             about = feature.get("properties")
             about = about if isinstance(about, dict) else {}
             label = _class(about)
-            kind = about.get("objectType", about.get("object_type", "annotation"))
+            kind = about.get("objectType", about.get("object_type", _KINDS.get(str(feature.get("id")), "annotation")))
             for xy, box, area in _shapes(feature.get("geometry")):
                 if area and ((label is None and kind in _SEARCHED) or (label or "").endswith("*")):
                     searched += 1
