@@ -385,6 +385,12 @@ def _same_file(image: Path, split: str, contents: dict[bytes, tuple[str, Path]],
         findings.append(Finding("warning", image, None, f"the same file as {first[1]} ({where})"))
 
 
+def _looks_like_points(path: Path) -> bool:
+    """Whether a text file or a table of somebody's own holds points, rather than notes or a summary."""
+    points = looks_like_table(path) if path.suffix in _TABLES else looks_like_txt(path) or looks_like_yolo(path)
+    return bool(points) and not _is_blank(path)
+
+
 def _strays(entries: Sequence[Entry], own_data: bool) -> list[Finding]:
     """Annotation files whose image is missing, and images that no annotation speaks of.
 
@@ -398,10 +404,7 @@ def _strays(entries: Sequence[Entry], own_data: bool) -> list[Finding]:
         for p in sorted(_listed(folder[0])):
             if p in own or p in images or p.suffix != folder[1] or p.name.startswith(".") or p.name in NOT_ANNOTATIONS:
                 continue
-            points = (
-                looks_like_table(p) if p.suffix in _TABLES else looks_like_txt(p) or looks_like_yolo(p)
-            ) and not _is_blank(p)
-            if p.suffix not in (".txt", *_TABLES) or not own_data or points:
+            if not own_data or p.suffix not in (".txt", *_TABLES) or _looks_like_points(p):
                 out.append(Finding("error", p, None, "an annotation whose image is missing"))
             else:
                 out.append(Finding("info", p, None, "not an annotation; left aside"))

@@ -181,11 +181,8 @@ def read_csv(path: Path, categories: Collection[str] | None = None) -> Table:
     text = read_text(path)
     table = Table(path)
     commas = _separator(text) != ","
-    rows = _rows(text, path, table.faults)
     columns = None
-    for number, cells in rows:
-        if not any(c.strip() for c in cells) or cells[0].lstrip().startswith("#"):
-            continue
+    for number, cells in _filled_rows(text, path, table.faults):
         if columns is None:
             columns = csv_columns(cells)
             if columns is None:
@@ -232,9 +229,7 @@ def read_table(path: Path) -> Points:
     out = Points()
     commas = _separator(text) != ","
     columns, first = None, ""
-    for number, cells in _rows(text, path, out.faults):
-        if not any(c.strip() for c in cells) or cells[0].lstrip().startswith("#"):
-            continue
+    for number, cells in _filled_rows(text, path, out.faults):
         if columns is None:
             columns = _header(cells)
             if columns is None:
@@ -292,8 +287,7 @@ def _columns_of(path: Path) -> _Columns | None:
 def _first_rows(path: Path) -> list[list[str]]:
     """The first rows of a file that are neither blank nor comments; none of one that cannot be read."""
     text = _head(path)
-    rows = [] if text is None else _rows(text, path, [])
-    return [r for _, r in rows if any(r) and not r[0].lstrip().startswith("#")]
+    return [] if text is None else [cells for _, cells in _filled_rows(text, path, [])]
 
 
 def csv_columns(cells: Sequence[str]) -> _Columns | None:
@@ -343,6 +337,12 @@ def _with_point(cell: str) -> str:
     ('12.5', '12.5', '1.234,5')
     """
     return cell.replace(",", ".") if cell.count(",") == 1 and "." not in cell else cell
+
+
+def _filled_rows(text: str, path: Path, faults: list[Fault]) -> list[tuple[int, list[str]]]:
+    """Rows that are neither blank nor comments, with the line each begins at."""
+    rows = _rows(text, path, faults)
+    return [(n, cells) for n, cells in rows if any(c.strip() for c in cells) and not cells[0].lstrip().startswith("#")]
 
 
 def _rows(text: str, path: Path, faults: list[Fault]) -> list[tuple[int, list[str]]]:
