@@ -10,9 +10,10 @@ from typing import TYPE_CHECKING, Any
 from papm.version import __version__
 
 if TYPE_CHECKING:
+    from papm.predict.ensemble import Ensemble
     from papm.predict.predictor import Counter
 
-__all__ = ["Counter", "__version__"]
+__all__ = ["Counter", "Ensemble", "__version__"]
 
 _SUBMODULES = (
     "data",
@@ -25,6 +26,8 @@ _SUBMODULES = (
     "methods",
     "metrics",
     "models",
+    "points",
+    "structures",
     "targets",
     "transport",
 )
@@ -35,6 +38,8 @@ def __getattr__(name: str) -> Any:
 
     if name == "Counter":
         return importlib.import_module("papm.predict.predictor").Counter
+    if name == "Ensemble":
+        return importlib.import_module("papm.predict.ensemble").Ensemble
     if name in _SUBMODULES:
         try:
             return importlib.import_module(f"papm.{name}")
@@ -45,4 +50,4 @@ def __getattr__(name: str) -> Any:
 
 
 def __dir__() -> list[str]:
-    return sorted([*globals(), "Counter", *_SUBMODULES])
+    return sorted([*globals(), "Counter", "Ensemble", *_SUBMODULES])

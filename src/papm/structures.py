@@ -15,6 +15,7 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch.export import register_dataclass
 
 ImageSource = Path | Callable[[], Tensor]
 
@@ -127,9 +128,9 @@ class PointBatch:
         """Pad a list of [n_b, 2] tensors; `length` asks for more padding than the longest needs (static shapes)."""
         n = max([len(p) for p in points], default=0)
         n = max(n, length or 0)
-        # The widest of what is there: float16 would cut the points of the other images. Whole numbers become float32.
-        kinds = [p.dtype if p.is_floating_point() else torch.float32 for p in points] or [torch.float32]
-        xy = torch.zeros(len(points), n, 2, dtype=functools.reduce(torch.promote_types, kinds))
+        # float32, or the widest there is. Half precision is too coarse for pixels: at 1000 px it has steps of half a pixel.
+        kind = functools.reduce(torch.promote_types, [p.dtype for p in points if p.is_floating_point()], torch.float32)
+        xy = torch.zeros(len(points), n, 2, dtype=kind)
         valid = torch.zeros(len(points), n, dtype=torch.bool)
         sizes = torch.zeros(len(points), n) if extents is not None else None
         classes = torch.zeros(len(points), n, dtype=torch.int64) if labels is not None else None
@@ -235,6 +236,11 @@ class PointProposals:
         return self.background * q[..., 1:] / below.clamp(min=torch.finfo(q.dtype).tiny)
 
 
+# So that torch.export takes a network as it is.
+for _kind in (DensityOutput, PointProposals):
+    register_dataclass(_kind, serialized_type_name=f"papm.{_kind.__name__}")
+
+
 @dataclass(frozen=True)
 class LossOutput:
     """`total` is the weighted sum of the named `terms`: total = Σ weight·term, with `weights` saying which."""
@@ -287,6 +293,8 @@ class Prediction:
     name: str = ""
     classes: tuple[str, ...] = ()  # what is counted, by name, where there are several kinds
     by_class: tuple[float, ...] = ()  # counts of several classes, where they are not those of the map or the points
+    models: tuple[str, ...] = ()  # who counted, by name, where several models did
+    by_model: tuple[float, ...] = ()  # what each of them counted; `count` is the mean
 
     @property
     def class_counts(self) -> list[float]:

@@ -100,6 +100,33 @@ class TestCounts:
         assert papm(world.run, tmp_path / "flat", "--json").json["split"] == "all"
         assert "unknown split 'val'" in papm(world.run, tmp_path / "flat", "--split", "val").sentence
 
+    def test_several_models_count_together(self, papm: Papm, world: World, tmp_path: Path) -> None:
+        short = {"data": SCENES, "steps": 40, "crop": 64, "batch": 4, "device": "cpu", "options": {"max_side": 64}}
+        engine.train(resolve("gaussian", "tiny", short), tmp_path / "other")
+        words = (world.run, world.photos, "--with", tmp_path / "other", "--device", "cpu")
+        found = papm(*words, "--json", "--out", tmp_path / "counts.csv").json
+        lists = [tmp_path / "run.csv", tmp_path / "other.csv"]
+        runs = (world.run, tmp_path / "other")
+        alone = [papm(run, world.photos, "--json", "--out", out).json for run, out in zip(runs, lists)]
+        assert found["models"] == {
+            "run": {k: pytest.approx(alone[0][k]) for k in ("mae", "rmse")},
+            "other": {k: pytest.approx(alone[1][k]) for k in ("mae", "rmse")},
+        }
+        each = [{r["image"]: float(r["predicted"]) for r in rows(out)} for out in lists]
+        assert each[0] != pytest.approx(each[1], rel=0.05)
+        for row in rows(tmp_path / "counts.csv"):
+            assert float(row["predicted"]) == pytest.approx(
+                (each[0][row["image"]] + each[1][row["image"]]) / 2, abs=2e-3
+            )
+        truth = {r["image"]: float(r["truth"]) for r in rows(lists[0])}
+        score = counting_errors([(each[0][n] + each[1][n]) / 2 for n in truth], list(truth.values()))
+        assert found["mae"] == pytest.approx(score.mae, abs=2e-3)
+        said = papm(*words).out
+        assert f"run {alone[0]['mae']:.2f}, other {alone[1]['mae']:.2f}" in said
+        assert "leave out --game or --with" in papm(*words, "--game").sentence
+        places = papm(*words, "--localization", "nwpu", "--radius", "8", "--json").json
+        assert places["model"] == str(world.run)
+
     def test_bad_input(self, papm: Papm, world: World, tmp_path: Path) -> None:
         assert "give a model and data: papm eval MODEL DATA" in papm().sentence
         assert "give a model and data" in papm(world.run).sentence

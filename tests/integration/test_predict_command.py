@@ -57,6 +57,28 @@ def test_images_of_one_name_do_not_replace_each_other(folders: Path, run_papm: R
     assert sizes == {"a_x.png": (70, 90), "b_x.png": (260, 500)}
 
 
+def test_several_models_count_together(folders: Path, run_papm: Run) -> None:
+    first, second, out = (
+        save(folders / "m.ckpt", "tiny"),
+        save(folders / "p.ckpt", "p2pnet", trunk="tiny"),
+        folders / "out",
+    )
+    words = ("predict", first, folders / "a" / "x.png", "--out", out, "--device", "cpu")
+    code, said, _ = run_papm(*words, "--with", second, "--json")
+    (found,) = json.loads(said)
+    assert code == 0 and list(found["models"]) == ["m.ckpt", "p.ckpt"]
+    assert found["count"] == pytest.approx(sum(found["models"].values()) / 2, abs=2e-3)
+    assert found["models"]["p.ckpt"] == pytest.approx(
+        Counter.load(second, "cpu").predict(folders / "a" / "x.png").count, abs=2e-3
+    )
+    (row,) = rows(out / "counts.csv")
+    assert list(row) == ["image", "count", "by_m.ckpt", "by_p.ckpt"]
+    code, said, _ = run_papm(*words, "--with", second)
+    assert code == 0 and f"(m.ckpt {found['models']['m.ckpt']:.1f}, p.ckpt {found['models']['p.ckpt']:.1f})" in said
+    code, _, error = run_papm(*words, "--with", first)
+    assert code == 2 and error == "papm: the same model is named twice; it would count twice\n"
+
+
 def test_an_earlier_result_is_not_replaced_in_silence(folders: Path, run_papm: Run) -> None:
     model, out = save(folders / "m.ckpt", "tiny"), folders / "out"
     (folders / "a" / "x.png").rename(folders / "a" / "y.png")

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from papm.cli.options import Count, Device, How, Precision, Tile
+from papm.cli.options import Beside, Count, Device, How, Precision, Tile
 from papm.errors import ConfigError, unknown
 
 if TYPE_CHECKING:
@@ -58,6 +59,7 @@ def evaluate(
     tile: Tile = "auto",
     count: Count = None,
     precision: Precision = "32",
+    beside: Beside = None,
     json: Annotated[bool, typer.Option("--json", help="Print the result as JSON.")] = False,
 ) -> None:
     """Count a split and compare with its annotations; with --localization compare where the objects are.
@@ -65,6 +67,8 @@ def evaluate(
     Examples:
 
     papm eval runs/first photos/ --split test
+
+    papm eval runs/first photos/ --with runs/second
 
     papm eval runs/first shanghaitech-a:data/ShanghaiTech --localization nwpu --radius 4,8
 
@@ -74,7 +78,7 @@ def evaluate(
     """
     if device not in ("auto", "cpu", "cuda"):
         raise ConfigError(f"device is auto, cpu or cuda, not '{device}'")
-    how = How(device, tile, count, precision)
+    how = How(device, tile, count, precision, beside or ())
     if localization is None:
         given = {
             "--radius": radius,
@@ -99,7 +103,7 @@ def evaluate(
     else:
         if predictions is None or ground_truth is None:
             raise ConfigError("--predictions and --ground-truth go together: give both files")
-        if model is not None or data is not None:
+        if model is not None or data is not None or beside:
             raise ConfigError("give either MODEL and DATA, or --predictions and --ground-truth")
         found, about = points.from_files(predictions, ground_truth), {}
     if localization == "nwpu":
@@ -169,15 +173,16 @@ def _count(
     from papm.data.resize import OPTIONS, bounds
     from papm.engine import evaluate as engine
     from papm.engine.result import scores
+    from papm.predict.ensemble import Ensemble
 
     if submission is not None:
         keep_sizes(options, "--submission")
-    counter = how.load(model)
-    if not set(options) & set(
-        OPTIONS
-    ):  # images as the model knows them, unless somebody wants to see what happens else
-        options = {**options, **bounds(counter.resize)}
-    dataset, split = open_split(data, split, options)
+    if grid and how.beside:
+        raise ConfigError("GAME is of the map of one model: leave out --game or --with")
+    counter = how.open(model)
+    members = counter.members if isinstance(counter, Ensemble) else (counter,)
+    own_size = not set(options) & set(OPTIONS)  # images as each model knows them, unless somebody wants to see another
+    dataset, split = open_split(data, split, {**options, **bounds(members[0].resize)} if own_size else options)
     about: dict[str, Any] = {"data": data, "split": split, "model": str(model), "method": counter.spec.method}
     if submission is not None:
         about |= write_submission(counter, dataset, submission)
@@ -190,30 +195,51 @@ def _count(
                 ui.print_json(about)
             return
     require_annotated(dataset)
-    grid = grid or any(s.roi_source is not None for s in dataset)
-    with ui.items("counting", len(dataset)) as advance:
-        found = engine.evaluate(
-            counter.network,
-            dataset,
-            grid=grid,
-            precision=counter.precision,
-            tile=counter.tile,
-            classes=counter.spec.classes,
-            on_item=advance,
-            on_tile=advance.part,
-        )
+    grid = grid or (len(members) == 1 and any(s.roi_source is not None for s in dataset))
+    each = []
+    with ui.items("counting", len(dataset) * len(members)) as advance:
+        for member in members:
+            if member is not members[0] and own_size:
+                dataset, _ = open_split(data, split, {**options, **bounds(member.resize)})
+            each.append(
+                engine.evaluate(
+                    member.network,
+                    dataset,
+                    grid=grid,
+                    precision=member.precision,
+                    tile=member.tile,
+                    classes=member.spec.classes,
+                    on_item=advance,
+                    on_tile=advance.part,
+                )
+            )
+    found = each[0] if len(each) == 1 else engine.mean_of(each)
+    alone = {n: e.score for n, e in zip(counter.names, each)} if isinstance(counter, Ensemble) else {}
     levels = _levels(dataset.name, found)
     if out is not None:
         engine.write_evaluation(out, found)
     if json:
+        about |= {"models": {n: {"mae": s.mae, "rmse": s.rmse} for n, s in alone.items()}} if alone else {}
         result = {**about, **scores(found), "levels": {k: s.to_dict() for k, s in levels.items()}}
         ui.print_json({**result, "game": {str(k): v for k, v in found.game.items()}} if grid else result)
-        return
+    else:
+        _show(found, alone, levels, f"{data} {split}: {found.score.n} images")
+
+
+def _show(
+    found: Evaluation, alone: Mapping[str, CountingScore], levels: Mapping[str, CountingScore], title: str
+) -> None:
+    """Tables and sentences; `alone`: the score of each of several models."""
+    from papm.cli import ui
+
     figures = [("MAE", found.score.mae), ("RMSE", found.score.rmse), ("NAE", found.score.nae)]
     interval = found.intervals()
     rows: list[list[object]] = [[n, v, "{:.2f} to {:.2f}".format(*interval[n.lower()])] for n, v in figures]
     rows += [[f"GAME({k})", v, ""] for k, v in found.game.items()]
-    ui.table(["metric", "value", "95 % interval"], rows, title=f"{data} {split}: {found.score.n} images")
+    ui.table(["metric", "value", "95 % interval"], rows, title=title)
+    if alone:
+        apart = ", ".join(f"{name} {score.mae:.2f}" for name, score in alone.items())
+        ui.say(f"These are of the mean of the counts. MAE of each model alone: {apart}")
     ui.say(f"Bias of the total count {100 * found.score.bias:+.1f} %")
     if found.readings:
         ui.say("Counted " + ", ".join(f"as {how}: MAE {mae:.2f}" for how, mae in found.mae_by_count.items()))

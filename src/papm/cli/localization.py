@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
     from papm.data.base import Dataset
     from papm.metrics.localization import QnrfScore, RadiusScore
+    from papm.predict.ensemble import Ensemble
     from papm.predict.predictor import Counter
     from papm.structures import Sample
 
@@ -97,7 +98,7 @@ def from_model(
     from papm.data import require_annotated
 
     keep_sizes(options or {}, "--localization")
-    counter = how.load(model)
+    counter = how.open(model)
     dataset, split = open_split(data, split, options)
     require_annotated(dataset)
     if not len(dataset):
@@ -118,7 +119,7 @@ def from_model(
     return PointSet([s.name for s in dataset], predicted, truth, *columns), about
 
 
-def _found(counter: Counter, sample: Sample) -> Tensor:
+def _found(counter: Counter | Ensemble, sample: Sample) -> Tensor:
     from papm import models
 
     # Chances outside the region would ask for more points inside it; the peaks of a map are found in the whole of it.

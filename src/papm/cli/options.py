@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -9,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 if TYPE_CHECKING:
+    from papm.predict.ensemble import Ensemble
     from papm.predict.predictor import Counter
 
 Device = Annotated[str, typer.Option(help="auto, cpu or cuda.")]
@@ -23,6 +25,12 @@ Count = Annotated[
         show_default=False,
     ),
 ]
+Beside = Annotated[
+    list[Path] | None,
+    typer.Option(
+        "--with", help="Count with this model too and give the mean of the counts; may be repeated.", show_default=False
+    ),
+]
 
 
 @dataclass(frozen=True)
@@ -33,6 +41,15 @@ class How:
     tile: str = "auto"
     count: str | None = None
     precision: str = "32"
+    beside: Sequence[Path] = ()  # more models
+
+    def open(self, model: Path) -> Counter | Ensemble:
+        """The model, or all of them."""
+        from papm.predict.ensemble import Ensemble
+
+        if not self.beside:
+            return self.load(model)
+        return Ensemble.load([model, *self.beside], self.device, self.tile, self.count, self.precision)
 
     def load(self, model: Path) -> Counter:
         """The model, ready to count so."""

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from papm.cli.options import Count, Device, How, Precision, Tile
+from papm.cli.options import Beside, Count, Device, How, Precision, Tile
 from papm.errors import DataError
 
 if TYPE_CHECKING:
@@ -41,6 +41,7 @@ def predict(
     tile: Tile = "auto",
     count: Count = None,
     precision: Precision = "32",
+    beside: Beside = None,
     json: Annotated[bool, typer.Option("--json", help="Print the counts as JSON.")] = False,
 ) -> None:
     """Count in images: counts.csv, points.csv, results.json and a picture for each.
@@ -50,6 +51,8 @@ def predict(
     papm predict runs/first photo.jpg more-photos/ --out results
 
     papm predict runs/first camera-3/ --roi road.png
+
+    papm predict runs/first photos/ --with runs/second
     """
     from papm.cli import ui
     from papm.data.readers.regions import open_regions
@@ -70,7 +73,7 @@ def predict(
         else:
             raise DataError(f"{path}: no such image or folder")
     regions = None if roi is None else open_regions(roi)
-    counter = How(device, tile, count, precision).load(model)
+    counter = How(device, tile, count, precision, beside or ()).open(model)
     predictions, faults, dark, stacks = [], [], [], []
     files = list(dict.fromkeys(files))
     names = image_names(files)
@@ -110,10 +113,11 @@ def predict(
         if predictions:
             write_results(predictions, out)
     if json:
-        ui.print_json([{"image": p.name, "count": round(p.count, 3), **_classes(p)} for p in predictions])
+        ui.print_json([{"image": p.name, "count": round(p.count, 3), **_classes(p), **_models(p)} for p in predictions])
     else:
         for p in predictions[:20]:
-            apart = ", ".join(f"{k} {v:.1f}" for k, v in _classes(p).get("classes", {}).items())
+            shares = {**_classes(p).get("classes", {}), **_models(p).get("models", {})}
+            apart = ", ".join(f"{k} {v:.1f}" for k, v in shares.items())
             ui.say(f"{p.count:9.1f}  {p.name}{f'  ({apart})' if apart else ''}")
         if len(predictions) > 20:
             ui.say(f"… and {len(predictions) - 20} more in {out}/counts.csv")
@@ -160,3 +164,9 @@ def _classes(prediction: Prediction) -> dict[str, Any]:
     apart = prediction.class_counts
     names = prediction.classes or tuple(map(str, range(len(apart))))
     return {"classes": {k: round(v, 3) for k, v in zip(names, apart)}} if apart else {}
+
+
+def _models(prediction: Prediction) -> dict[str, Any]:
+    """Counts of the models by name, where several counted."""
+    each = zip(prediction.models, prediction.by_model, strict=True)
+    return {"models": {k: round(v, 3) for k, v in each}} if prediction.models else {}

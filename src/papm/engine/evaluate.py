@@ -123,6 +123,20 @@ def evaluate(
     )
 
 
+def mean_of(found: Sequence[Evaluation]) -> Evaluation:
+    """What the mean of the counts of several models is worth, on the images that all of them counted."""
+    first = found[0]
+    if any(f.names != first.names or f.classes != first.classes for f in found):
+        raise DataError("the models counted different images or classes; their counts have no mean")
+    return dataclasses.replace(
+        first,
+        predicted=np.mean([f.predicted for f in found], axis=0).tolist(),
+        predicted_by_class=np.mean([f.predicted_by_class for f in found], axis=0).tolist(),
+        grid=[],
+        readings={},
+    )
+
+
 def _classes_of(network: torch.nn.Module, dataset: Dataset, names: Sequence[str]) -> tuple[str, ...]:
     """Names of the classes to compare; none where there is one, or a point without label.
 

@@ -5,8 +5,10 @@ from __future__ import annotations
 import dataclasses
 import logging
 import math
+from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
+from statistics import fmean
 from typing import Any
 
 import numpy as np
@@ -87,6 +89,35 @@ def _tally(output: PointProposals, threshold: float, roi: Tensor | None) -> Tens
     return found if roi is None else found * _in_region(output, roi)[..., None]
 
 
+def pixels(image: Any) -> Tensor:
+    """A file, a Pillow image, an array [H, W, 3] or a tensor [3, H, W] as that tensor (uint8, RGB)."""
+    if isinstance(image, str | Path):
+        image = read_image(Path(image))
+    elif not isinstance(image, Tensor):  # a Pillow image or an array [H, W, 3]
+        array = np.asarray(image)
+        if array.dtype != np.uint8 or array.ndim != 3 or array.shape[2] != 3:
+            raise DataError(f"an image is a file, or uint8 [H, W, 3], not {array.dtype} {list(array.shape)}")
+        image = torch.from_numpy(array.transpose(2, 0, 1).copy())
+    tensor: Tensor = image
+    if tensor.dim() != 3 or tensor.shape[0] != 3 or tensor.dtype != torch.uint8 or not tensor.numel():
+        raise DataError(f"an image is uint8 [3, H, W], not {tensor.dtype} {list(tensor.shape)}")
+    return tensor
+
+
+def _mean(apart: Sequence[float], beside: Sequence[Prediction]) -> tuple[float, ...]:
+    """Counts of the classes, the mean of one model's and others'."""
+    return tuple(fmean(each) for each in zip(apart, *(p.class_counts for p in beside)))
+
+
+def _scaled(density: Tensor, own: float, count: float, beside: Sequence[Prediction]) -> Tensor:
+    """A map [C, h, w] whose sum was `own`, with that of the mean, class by class; nothing stays nothing."""
+    if len(density) == 1:
+        return density * (count / own) if own > 0 else density
+    before = density.double().sum((1, 2))
+    factor = torch.tensor(_mean(before.tolist(), beside), dtype=torch.float64) / before
+    return density * torch.where(before > 0, factor, 1.0).to(density)[:, None, None]
+
+
 def _by_class(output: PointProposals) -> tuple[float, ...]:
     """Counts of several classes; nothing where there is one."""
     return tuple(class_counts(output)[0].tolist()) if output.logits.shape[-1] > 2 else ()
@@ -159,23 +190,18 @@ class Counter:
         name: str = "",
         roi: Tensor | None = None,
         on_tile: OnTile | None = None,
+        beside: Sequence[Prediction] = (),
     ) -> Prediction:
         """Count in a file, a Pillow image, an array [H, W, 3] or a tensor [3, H, W] (uint8, RGB).
 
         With `points`, the prediction also says where the model sees objects. An image is resized by the rule that the model was
         trained with, if any; the prediction is in pixels of the image given. With `roi`, bool [H, W], only what lies in that
-        region is counted, mapped and pointed at. `on_tile` hears (done, all) of a large image.
+        region is counted, mapped and pointed at. `on_tile` hears (done, all) of a large image. `beside` is what other models
+        counted in this image (`papm.Ensemble`): the count is then the mean, the map is scaled to it, and points are as many.
         """
         if isinstance(image, str | Path):
             name = name or Path(image).name
-            image = read_image(Path(image))
-        elif not isinstance(image, Tensor):  # a Pillow image or an array [H, W, 3]
-            array = np.asarray(image)
-            if array.dtype != np.uint8 or array.ndim != 3 or array.shape[2] != 3:
-                raise DataError(f"an image is a file, or uint8 [H, W, 3], not {array.dtype} {list(array.shape)}")
-            image = torch.from_numpy(array.transpose(2, 0, 1).copy())
-        if image.dim() != 3 or image.shape[0] != 3 or image.dtype != torch.uint8 or not image.numel():
-            raise DataError(f"an image is uint8 [3, H, W], not {image.dtype} {list(image.shape)}")
+        image = pixels(image)
         size = (int(image.shape[1]), int(image.shape[2]))
         if roi is not None and tuple(roi.shape) != size:
             raise DataError(
@@ -183,28 +209,39 @@ class Counter:
             )
         seen = self.resize.size(*size)
         if seen == size:
-            return self._predict(image, points, name, roi, on_tile)
+            return self._predict(image, points, name, roi, on_tile, beside)
         if roi is not None:
             roi = resized_region(partial(torch.as_tensor, roi), seen)
-        return restore(self._predict(resize_image(image.cpu(), seen), points, name, roi, on_tile), size)
+        return restore(self._predict(resize_image(image.cpu(), seen), points, name, roi, on_tile, beside), size)
 
     def _predict(
-        self, image: Tensor, points: bool, name: str, roi: Tensor | None, on_tile: OnTile | None
+        self,
+        image: Tensor,
+        points: bool,
+        name: str,
+        roi: Tensor | None,
+        on_tile: OnTile | None,
+        beside: Sequence[Prediction],
     ) -> Prediction:
         """Count in pixels, at the size they have."""
         size = (int(image.shape[1]), int(image.shape[2]))
         output = infer(self.network, image, self.tile, on_tile, self.precision)
         if roi is not None:
             output = within(output, roi)
-        count = float(counts(output))
+        own = float(counts(output))
+        each = (own, *(p.count for p in beside))
+        count = fmean(each)
+        by_model = each if beside else ()
         if isinstance(output, PointProposals):
-            apart = _by_class(output)
+            apart = _mean(_by_class(output), beside)
             if not points:  # to look for them takes longer than to count, where chances count
-                return Prediction(count, size, name=name, classes=self.spec.classes, by_class=apart)
+                return Prediction(count, size, name=name, classes=self.spec.classes, by_class=apart, by_model=by_model)
             # All of them, so that the count is the number of points (rounded, where chances count): each began inside the
             # image, and one that was moved across the border belongs to an object at it.
             if output.expected and math.isfinite(count):
                 xy, scores, labels = chances.gather(output, 0, round(count), roi)
+            elif beside and math.isfinite(count):
+                xy, scores, labels = (t[: round(count)] for t in localize.from_proposals(output, 0, threshold=-1.0))
             else:
                 xy, scores, labels = localize.from_proposals(output, 0)
             limit = xy.new_tensor([size[1], size[0]])
@@ -217,12 +254,17 @@ class Counter:
                 labels=labels.cpu(),
                 name=name,
                 classes=self.spec.classes,
-                by_class=apart if output.expected else (),
+                by_class=apart if output.expected or beside else (),
+                by_model=by_model,
             )
         density = output.density[0].float().cpu()
+        if beside:
+            density = _scaled(density, own, count, beside)
         found: tuple[Tensor | None, Tensor | None, Tensor | None] = (None, None, None)
         if points and len(density) > 1:
             found = localize.peaks_by_class(density, output.stride, size=size)
         elif points:
             found = (*localize.peaks(density, output.stride, size=size), None)
-        return Prediction(count, size, density, output.stride, *found, name=name, classes=self.spec.classes)
+        return Prediction(
+            count, size, density, output.stride, *found, name=name, classes=self.spec.classes, by_model=by_model
+        )

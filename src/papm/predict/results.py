@@ -48,17 +48,25 @@ def write_results(
 
 
 def write_counts(predictions: Sequence[Prediction], path: str | Path, *, classes: Sequence[str] | None = None) -> Path:
-    """One line an image: image, count, and one column a class where there are several (`classes` names them)."""
+    """One line an image: image, count, a column a class where there are several (`classes` names them), and one a model,
+    `by_NAME`, where several counted.
+    """
     apart = [p.class_counts for p in predictions]
     number = max(map(len, apart), default=0)
     if classes is not None and len(classes) < number:
         raise DataError(f"{len(classes)} class names for {number} classes: name every class")
     names = [f"count_{classes[k] if classes is not None else k}" for k in range(number)]
+    names += [f"by_{model}" for model in _models(predictions)]
     rows = [
-        [p.name, _decimals(p.count), *(map(_decimals, [*each, *[0.0] * (number - len(each))]))]
+        [p.name, _decimals(p.count), *(map(_decimals, [*each, *[0.0] * (number - len(each)), *p.by_model]))]
         for p, each in zip(predictions, apart)
     ]
     return _write_csv(path, ["image", "count", *names], rows)
+
+
+def _models(predictions: Sequence[Prediction]) -> tuple[str, ...]:
+    """Who counted, where several models did; all of one call are by the same."""
+    return next((p.models for p in predictions if p.models), ())
 
 
 def write_points(predictions: Sequence[Prediction], path: str | Path) -> Path:
@@ -72,7 +80,8 @@ def write_points(predictions: Sequence[Prediction], path: str | Path) -> Path:
 
 
 def write_json(predictions: Sequence[Prediction], path: str | Path, *, classes: Sequence[str] | None = None) -> Path:
-    """A list of objects: image, count, width, height, points as [{x, y, score, label}], classes where there are several.
+    """A list of objects: image, count, width, height, points as [{x, y, score, label}], classes and models where
+    there are several.
 
     What a prediction lacks is left out; a count that is not finite is null.
     """
@@ -210,6 +219,8 @@ def _object(prediction: Prediction, classes: Sequence[str] | None) -> dict[str, 
     apart = prediction.class_counts
     if apart:
         result["classes"] = {str(classes[k] if classes is not None else k): _decimals(c) for k, c in enumerate(apart)}
+    if prediction.models:
+        result["models"] = {m: _decimals(c) for m, c in zip(prediction.models, prediction.by_model, strict=True)}
     if prediction.points is not None:
         keys = ("x", "y", "score", "label")
         result["points"] = [{k: v for k, v in zip(keys, p) if v is not None} for p in _points(prediction)]

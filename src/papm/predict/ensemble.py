@@ -1,0 +1,91 @@
+"""Several trained models that count together: `papm.Ensemble.load(["runs/a", "runs/b"]).predict("crowd.jpg").count`."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from torch import Tensor
+
+from papm import checkpoint
+from papm.errors import ConfigError
+from papm.predict.predictor import Counter, pixels
+from papm.predict.results import image_names
+from papm.predict.tiling import OnTile, Tile
+from papm.structures import Prediction
+
+
+class Ensemble:
+    """The mean of the counts of several models. Networks of different build err on different images.
+
+    Where the objects are is what the first model says: its map is scaled to the mean, and its points are as many.
+    """
+
+    def __init__(self, members: Sequence[Counter], names: Sequence[str] | None = None) -> None:
+        if not members:
+            raise ConfigError("an ensemble is one model or more; give their run folders")
+        self.members = tuple(members)
+        self.names = tuple(names or (f"model {k + 1}" for k in range(len(members))))
+        if len(self.names) != len(self.members):
+            raise ConfigError(f"{len(self.names)} names for {len(self.members)} models: name every one")
+        kinds = [_counts(m) for m in self.members]
+        for name, kind in zip(self.names, kinds):
+            if kind != kinds[0]:
+                raise ConfigError(
+                    f"{self.names[0]} counts {kinds[0]}, {name} {kind}: models that count together count the same, in one order"
+                )
+
+    @classmethod
+    def load(
+        cls,
+        paths: Sequence[str | Path],
+        device: str = "auto",
+        tile: Tile = "auto",
+        count: str | None = None,
+        precision: str = "32",
+    ) -> Ensemble:
+        """From checkpoint files or run folders; the options are those of `Counter.load`, for every model."""
+        files = [checkpoint.resolve(Path(p).expanduser()) for p in paths]
+        if len({f.resolve() for f in files}) < len(files):
+            raise ConfigError("the same model is named twice; it would count twice")
+        return cls([Counter.load(f, device, tile, count, precision) for f in files], model_names(files))
+
+    @property
+    def spec(self) -> checkpoint.ModelSpec:
+        """What the first model is."""
+        return self.members[0].spec
+
+    def predict(
+        self,
+        image: Any,
+        *,
+        points: bool = True,
+        name: str = "",
+        roi: Tensor | None = None,
+        on_tile: OnTile | None = None,
+    ) -> Prediction:
+        """`Counter.predict` of all models; `by_model` says what each of them counted."""
+        if isinstance(image, str | Path):
+            name = name or Path(image).name
+        image = pixels(image)
+        first, *rest = self.members
+        beside = [m.predict(image, points=False, roi=roi, on_tile=on_tile) for m in rest]
+        made = first.predict(image, points=points, name=name, roi=roi, on_tile=on_tile, beside=beside)
+        return replace(made, models=self.names)
+
+
+def model_names(paths: Sequence[Path]) -> list[str]:
+    """A name for each checkpoint: that of its run folder, and of the file where it is not the run's best.
+
+    >>> model_names([Path("runs/a/best.ckpt"), Path("runs/b/best.ckpt"), Path("runs/b/last.ckpt")])
+    ['a', 'b', 'last.ckpt']
+    """
+    return image_names([p.resolve().parent if p.name == "best.ckpt" else p.resolve() for p in paths])
+
+
+def _counts(counter: Counter) -> str:
+    """What a model counts, in words."""
+    number = int(getattr(counter.network, "num_classes", 1))
+    return ", ".join(counter.spec.classes) or ("one kind of object" if number == 1 else f"{number} classes")
