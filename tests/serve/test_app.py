@@ -21,6 +21,7 @@ from torch import Tensor
 from papm import models
 from papm.checkpoint import ModelSpec
 from papm.data.readers.regions import inside
+from papm.predict.ensemble import Ensemble
 from papm.predict.predictor import Counter
 from papm.serve import app as module
 from papm.serve.app import PAGE, SCRIPTS, STATIC, application
@@ -52,7 +53,7 @@ def encoded(image: Tensor, kind: str = "PNG", **options: Any) -> bytes:
     return stream.getvalue()
 
 
-def client_of(counter: Counter, limits: Limits | None = None, **options: Any) -> Any:
+def client_of(counter: Counter | Ensemble, limits: Limits | None = None, **options: Any) -> Any:
     limits = limits or Limits()
     made = application(counter, describe(counter, "runs/first", limits), limits, **options)
     return testclient.TestClient(made, HERE, raise_server_exceptions=False)
@@ -66,6 +67,18 @@ def client() -> Iterator[Any]:
 
 def send(client: Any, content: bytes, name: str = "crowd.png", **fields: str) -> Any:
     return client.post("/api/count", files={"image": (name, content)}, data=fields)
+
+
+def test_several_models_count_together() -> None:
+    members = [counter_of(), counter_of(backbone="p2pnet", trunk="tiny")]
+    with client_of(Ensemble(members, ["a", "b"])) as client:
+        about = client.get("/api/model").json()
+        assert about["name"] == "a + b" and about["models"] == ["a", "b"] and about["counts"] == "density"
+        reply = send(client, encoded(picture())).json()
+    alone = [m.predict(picture()).count for m in members]
+    assert [m["name"] for m in reply["models"]] == ["a", "b"]
+    assert [m["count"] for m in reply["models"]] == pytest.approx(alone)
+    assert reply["count"] == pytest.approx(sum(alone) / 2)
 
 
 def error(response: Any, status: int) -> str:

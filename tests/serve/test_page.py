@@ -12,6 +12,7 @@ import sys
 import time
 import zipfile
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -34,7 +35,7 @@ SIZE = (120, 160)
 
 @pytest.fixture(scope="module")
 def world(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Three images and a model of two classes."""
+    """Three images and two models of two classes."""
     root = tmp_path_factory.mktemp("page")
     torch.manual_seed(0)
     for name in ("img2", "img10"):
@@ -44,33 +45,46 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> Path:
     Image.open(root / "photos" / "img2.png").save(root / "photos" / "scan.tif")
     options = {"num_classes": 2}
     spec = ModelSpec("tiny", options, "hd-papm", {}, 7, ("car", "bus"))
-    checkpoint.save(root / "run" / "best.ckpt", spec, models.create("tiny", **options).state_dict())
+    for name in ("run", "other"):
+        checkpoint.save(root / name / "best.ckpt", spec, models.create("tiny", **options).state_dict())
     return root
 
 
 @pytest.fixture(scope="module")
-def page(world: Path) -> Iterator[Any]:
+def browser() -> Iterator[Any]:
+    with sync_api.sync_playwright() as play:
+        made = play.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
+        yield made
+        made.close()
+
+
+@pytest.fixture(scope="module")
+def page(browser: Any, world: Path) -> Iterator[Any]:
+    with opened(browser, world) as made:
+        yield made
+
+
+@contextmanager
+def opened(browser: Any, world: Path, *options: str) -> Iterator[Any]:
     """The page of a real `papm serve`, which may load nothing from elsewhere and complain of nothing."""
     env = {**os.environ, "PYTHONPATH": str(Path(papm.__file__).parents[1]), "OMP_NUM_THREADS": "1"}
-    words = [sys.executable, "-m", "papm", "serve", str(world / "run"), "--port", "0"]
+    words = [sys.executable, "-m", "papm", "serve", str(world / "run"), "--port", "0", *options]
     server = subprocess.Popen(words, stdout=subprocess.PIPE, text=True, env=env)
     try:
         assert server.stdout is not None
         found = re.search(r"http://\S+", server.stdout.readline())
         assert found
-        with sync_api.sync_playwright() as play:
-            browser = play.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
-            made = browser.new_page(viewport={"width": 1300, "height": 900})
-            said: list[str] = []
-            made.on("console", lambda message: said.append(message.text))
-            made.on("pageerror", lambda error: said.append(str(error)))
-            made.on("request", lambda request: said.append(request.url) if elsewhere(request.url, found[0]) else None)
-            made.goto(found[0])
-            made.set_input_files("#files", sorted((world / "photos").iterdir()))
-            until(lambda: made.inner_text("#status").startswith("3 of 3 images counted"))
-            yield made
-            assert said == []
-            browser.close()
+        made = browser.new_page(viewport={"width": 1300, "height": 900})
+        said: list[str] = []
+        made.on("console", lambda message: said.append(message.text))
+        made.on("pageerror", lambda error: said.append(str(error)))
+        made.on("request", lambda request: said.append(request.url) if elsewhere(request.url, found[0]) else None)
+        made.goto(found[0])
+        made.set_input_files("#files", sorted((world / "photos").iterdir()))
+        until(lambda: made.inner_text("#status").startswith("3 of 3 images counted"))
+        yield made
+        assert said == []
+        made.close()
     finally:
         server.kill()
         server.wait()
@@ -180,3 +194,24 @@ def test_undo_and_removing_images(page: Any) -> None:
         page.locator(".gone").first.click()
         assert page.locator(".item").count() == left
     assert page.is_hidden("#work")
+
+
+def test_several_models_are_shown_apart(browser: Any, world: Path, tmp_path: Path) -> None:
+    with opened(browser, world, "--with", str(world / "other")) as page:
+        page.locator(".item").first.click()
+        found = papm.Ensemble.load([world / "run", world / "other"], "cpu").predict(world / "photos" / "img2.png")
+        assert found.by_model[0] != pytest.approx(found.by_model[1], rel=0.01)
+        cells = page.locator("#models td").all_inner_texts()
+        assert cells[::2] == ["run", "other"] and [float(c.replace(",", "")) for c in cells[1::2]] == pytest.approx(
+            found.by_model, abs=0.5
+        )
+        assert page.inner_text("#about").startswith("run + other")
+        with saved(page, "#get-counts", tmp_path).open(newline="") as file:
+            row = next(r for r in csv.DictReader(file) if r["image"] == "img2.png")
+        assert [float(row[k]) for k in ("count", "by_run", "by_other")] == pytest.approx(
+            [found.count, *found.by_model], abs=1e-3
+        )
+
+
+def test_one_model_has_no_such_table(page: Any) -> None:
+    assert page.locator("#models").is_hidden()

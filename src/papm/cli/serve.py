@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from papm.cli.options import Count, Device, How, Precision, Tile
+from papm.cli.options import Beside, Count, Device, How, Precision, Tile
 
 
 def add(app: typer.Typer) -> None:
@@ -22,6 +22,7 @@ def serve(
     tile: Tile = "auto",
     count: Count = None,
     precision: Precision = "32",
+    beside: Beside = None,
     max_megapixels: Annotated[float, typer.Option(help="Refuse larger images.")] = 100.0,
     open_browser: Annotated[bool, typer.Option("--open", help="Open the page in the browser.")] = False,
 ) -> None:
@@ -34,6 +35,8 @@ def serve(
     papm serve runs/first
 
     papm serve runs/first --port 8080 --open
+
+    papm serve runs/first --with runs/second
     """
     import socket
     import threading
@@ -49,9 +52,9 @@ def serve(
 
     from papm.serve.app import application
 
-    counter = How(device, tile, count, precision).load(model)
-    if isinstance(counter.tile, int):  # a side too small for the network is said now, not with the first large image
-        counter.predict(torch.zeros(3, 1, counter.tile + 1, dtype=torch.uint8), points=False)
+    counter = How(device, tile, count, precision, beside or ()).open(model)
+    if tile.isdecimal():  # a side too small for the network is said now, not with the first large image
+        counter.predict(torch.zeros(3, 1, int(tile) + 1, dtype=torch.uint8), points=False)
     with listen(host, port) as sock:
         if not is_local(sock):
             ui.note("papm: there is no password: everyone who reaches this machine over the network can use this page,")

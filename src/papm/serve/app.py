@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import torch
 
 from papm.errors import DataError, PapmError
+from papm.predict.ensemble import Ensemble
 from papm.predict.predictor import Counter
 from papm.serve import counting
 from papm.serve.counting import Abandoned, Limits, Upload
@@ -32,7 +33,7 @@ if TYPE_CHECKING:  # an extra: imported where it is used
 
 T = TypeVar("T")
 STATIC = Path(__file__).parent / "static"
-SCRIPTS = ("papm.js", "files.js", "gestures.js", "painting.js", "sending.js")
+SCRIPTS = ("papm.js", "files.js", "gestures.js", "painting.js", "sending.js", "tables.js")
 PAGE = ("index.html", "papm.css", "icon.svg", *SCRIPTS)  # nothing else is ever read for a request
 IDLE = 30.0  # seconds without a byte of an upload
 TEXT = 1_000_000  # bytes of a field that is not a file: a polygon
@@ -50,7 +51,7 @@ STATUS: dict[type[PapmError], int] = {Busy: 503, TooLarge: 413, NoMemory: 507}  
 
 
 def application(
-    counter: Counter,
+    counter: Counter | Ensemble,
     about: dict[str, Any],
     limits: Limits | None = None,
     names: Collection[str] = (),

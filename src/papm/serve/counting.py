@@ -20,6 +20,7 @@ from papm.data.readers.regions import Polygons, inside
 from papm.errors import ConfigError, DataError, PapmError
 from papm.images import decode_image
 from papm.models import info
+from papm.predict.ensemble import Ensemble
 from papm.predict.predictor import Counter
 from papm.serve.pictures import density_layer, preview
 from papm.structures import Prediction
@@ -68,7 +69,9 @@ class Upload:
             raise DataError(f"density is png, values or none, not '{plain_name(self.density)}'")
 
 
-def count(counter: Counter, upload: Upload, stop: threading.Event | None = None, *, limits: Limits) -> dict[str, Any]:
+def count(
+    counter: Counter | Ensemble, upload: Upload, stop: threading.Event | None = None, *, limits: Limits
+) -> dict[str, Any]:
     """Count in an upload; `stop` ends it at the next tile."""
 
     def look(done: int = 0, tiles: int = 0) -> None:
@@ -110,6 +113,9 @@ def answer(prediction: Prediction, density: str = "png") -> dict[str, Any]:
     if apart:
         names = prediction.classes or tuple(map(str, range(len(apart))))
         made["classes"] = [{"name": name, "count": value} for name, value in zip(names, apart)]
+    if prediction.models:
+        each = zip(prediction.models, prediction.by_model, strict=True)
+        made["models"] = [{"name": name, "count": value} for name, value in each]
     if prediction.density is not None and density != "none":
         rows, columns = prediction.density.shape[-2:]
         made["density"] = {"stride": prediction.stride, "rows": rows, "columns": columns}
@@ -170,21 +176,26 @@ def plain_name(name: str | None) -> str:
     return shown if shown.strip(".") else "image"
 
 
-def describe(counter: Counter, path: str | Path, limits: Limits) -> dict[str, Any]:
-    """What the page says about the model: its name, what it is, what it was trained on, and what it takes."""
+def describe(counter: Counter | Ensemble, path: str | Path, limits: Limits) -> dict[str, Any]:
+    """What the page says about the model: its name, what it is, what it was trained on, and what it takes.
+
+    Of several models the first is described, with the names of all.
+    """
     place = Path(path)
     spec = counter.spec
+    first, names = (counter.members[0], counter.names) if isinstance(counter, Ensemble) else (counter, ())
     stem = place.stem if place.suffix == ".ckpt" else place.name
     named = place.resolve().parent.name if stem in ("best", "last") else stem
     return {
-        "name": named or place.resolve().name,
+        "name": " + ".join(names) or named or place.resolve().name,
+        "models": list(names),
         "method": spec.method,
         "backbone": spec.backbone,
-        "counts": _counted(counter),
+        "counts": _counted(first),
         "classes": list(spec.classes),
         "trained_on": _trained_on(str(spec.config.get("data", ""))),
         "steps": spec.step,
-        "device": str(counter.device),
+        "device": str(first.device),
         "max_megapixels": limits.megapixels,
         "max_bytes": limits.bytes,
         "version": __version__,

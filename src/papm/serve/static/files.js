@@ -31,10 +31,11 @@ export function within(dot, corners) {
 }
 
 export function countsTable(items) {
-  const kinds = items[0].reply.classes || [], drawn = items.some((i) => i.region?.count !== undefined);
-  const head = ["image", "count", ...kinds.map((k) => `count_${k.name}`), "checked_dots", ...(drawn ? ["count_in_region", "dots_in_region"] : [])];
+  const kinds = items[0].reply.classes || [], models = items[0].reply.models || [], drawn = items.some((i) => i.region?.count !== undefined);
+  const head = ["image", "count", ...kinds.map((k) => `count_${k.name}`), ...models.map((m) => `by_${m.name}`), "checked_dots", ...(drawn ? ["count_in_region", "dots_in_region"] : [])];
   return table([head, ...items.map((i) => [
-    i.name, rounded(i.reply.count), ...kinds.map((_, k) => rounded(i.reply.classes[k].count)), i.checked ? i.dots.length : "",
+    i.name, rounded(i.reply.count), ...kinds.map((_, k) => rounded(i.reply.classes[k].count)),
+    ...models.map((_, k) => rounded(i.reply.models[k].count)), i.checked ? i.dots.length : "",
     ...(drawn ? (i.region?.count === undefined ? ["", ""] : [rounded(i.region.count), i.dots.filter((d) => within(d, i.roi)).length]) : []),
   ])]);
 }

@@ -2,8 +2,9 @@
 
 import { countsTable, dotsFiles, pointsTable, regions, save, unused, within, zipped } from "./files.js";
 import { gestures } from "./gestures.js";
-import { colour, fitted, paint, radius, toImage, toScreen, zoomed } from "./painting.js";
+import { fitted, paint, radius, toImage, toScreen, zoomed } from "./painting.js";
 import { decoded, dropped, post, thumbnail } from "./sending.js";
+import { number, showClasses, showModels } from "./tables.js";
 
 const $ = (id) => document.getElementById(id);
 const canvas = $("canvas");
@@ -91,7 +92,6 @@ async function open(item) {
 
 // --- the list and the figures ------------------------------------------------------------------------------------------
 
-const number = (v) => (Number.isInteger(v) || Math.abs(v) >= 100 ? Math.round(v).toLocaleString("en") : v.toFixed(1));
 
 function showList() {
   $("images").replaceChildren(...items.map((item) => {
@@ -154,29 +154,12 @@ function showFigures() {
     $("region").textContent = item.region?.count === undefined ? "…" : number(item.region.count);
     $("region-note").textContent = item.region?.fault || `model’s count; ${inside} dot${inside === 1 ? "" : "s"}`;
   }
-  showClasses(item, done);
+  showClasses($("classes"), (done && item.reply.classes) || [], item);
+  showModels($("models"), (done && item.reply.models) || []);
   $("checked").checked = Boolean(item?.checked);
   $("checked").disabled = !done;
   showTools();
   draw();
-}
-
-function showClasses(item, done) {
-  const kinds = (done && item.reply.classes) || [];
-  $("classes").hidden = !kinds.length;
-  $("classes").tBodies[0].replaceChildren(...kinds.map((kind, k) => {
-    const row = document.createElement("tr"), swatch = document.createElement("span");
-    swatch.className = "swatch";
-    swatch.style.background = colour(k);
-    const first = row.insertCell();
-    first.append(swatch, kind.name);
-    for (const text of [number(kind.count), number(item.dots.filter((d) => (d.label || 0) === k).length)]) {
-      const cell = row.insertCell();
-      cell.className = "n";
-      cell.textContent = text;
-    }
-    return row;
-  }));
 }
 
 const HINTS = {
