@@ -1,7 +1,7 @@
 """The documents tell the truth: their Python runs, their commands, options and settings exist, their links resolve.
 
 Python blocks of one document run in order, in one namespace, in a folder that holds what the documents speak of (`photos`,
-`new-photos`, `photo.jpg`, `runs/first`). A block after the line `<!-- no-test -->` is skipped.
+`new-photos`, `photo.jpg`, `gate.webm`, `runs/first`). A block after the line `<!-- no-test -->` is skipped.
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 import yaml
 
 from papm import config, data, methods, models
@@ -32,6 +33,7 @@ from papm.data.writers import write_folder
 from papm.losses.base import _FACTORIES
 from papm.models.base import _REGISTRY
 from papm.predict.overlay import save_png
+from papm.predict.video import VideoWriter
 
 ROOT = Path(__file__).resolve().parents[1]
 DOCUMENTS = sorted(
@@ -121,6 +123,8 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> Path:
     write_folder(splits["test"], root / "new-photos")
     save_png(splits["test"][0].image, root / "photo.png")
     (root / "photo.png").rename(root / "photo.jpg")  # read by content, not by name
+    with VideoWriter(root / "gate.webm", 4.0) as video:
+        video.write(torch.zeros(3, 64, 64, dtype=torch.uint8))
     short = {"data": f"folder:{root}/photos", "steps": 2, "crop": 64, "batch": 1, "device": "cpu"}
     engine.train(resolve("hd-papm", "tiny", short), root / "runs" / "first")
     return root

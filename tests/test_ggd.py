@@ -190,6 +190,22 @@ def test_cost_of_a_huge_sigma_is_the_squared_distance() -> None:
     assert torch.allclose(ggd.transport_cost(r2, 1e6, 2.0), r2, rtol=1e-6)
 
 
+@pytest.mark.parametrize("shape", [*SHAPES, 3.0])
+def test_kernel_and_cost_can_be_differentiated(shape: float) -> None:
+    """The squaring in place, which is fast, must not overwrite what the backward pass reads."""
+    r2 = torch.tensor([1.0, 9.0, 40.0], dtype=torch.float64, requires_grad=True)
+    assert torch.autograd.gradcheck(lambda t: ggd.kernel(t, 4.0, shape), r2)
+    assert torch.autograd.gradcheck(lambda t: ggd.transport_cost(t, 4.0, shape), r2)
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+def test_cost_of_half_precision_is_float32(dtype: torch.dtype) -> None:
+    r2 = torch.tensor([0.0, 64.0, 4096.0, 40000.0], dtype=dtype)
+    cost = ggd.transport_cost(r2, 16.0, 2.0)
+    assert cost.dtype == torch.float32 and torch.isfinite(cost).all()
+    assert torch.equal(cost, ggd.transport_cost(r2.float(), 16.0, 2.0))
+
+
 def test_cost_at_infinity_and_own_cap() -> None:
     r2 = torch.tensor([math.inf, 1e30, 4.0])
     assert ggd.transport_cost(r2, 4.0, 8.0).tolist()[:2] == pytest.approx([1e30, 1e30])

@@ -11,6 +11,7 @@ from torch import Tensor
 
 from papm.errors import ConfigError, DataError
 from papm.localize import from_proposals, peaks, peaks_by_class
+from papm.predict.predictor import objects
 from papm.structures import PointProposals
 
 
@@ -132,6 +133,13 @@ def test_cells_cut_by_the_border_keep_their_points_inside() -> None:
     assert points.tolist() == [[17.0, 8.5]]
 
 
+def test_a_peak_in_a_corner_is_the_centroid_of_the_cells_that_exist() -> None:
+    density = torch.zeros(3, 4)
+    density[0, 0], density[0, 1], density[1, 0] = 0.6, 0.2, 0.2
+    assert torch.allclose(peaks(density, 8)[0], torch.tensor([[5.6, 5.6]]))
+    assert torch.allclose(peaks(density.flip(0, 1), 8)[0], torch.tensor([[26.4, 18.4]]))
+
+
 @settings(max_examples=40, deadline=None)
 @given(st.integers(1, 70), st.integers(1, 70), st.integers(1, 16), st.floats(0.01, 4), st.integers(0, 10**6))
 def test_as_many_points_as_the_map_sums_to_all_inside(h: int, w: int, stride: int, level: float, seed: int) -> None:
@@ -174,6 +182,25 @@ def test_no_more_points_than_there_is_mass_for() -> None:
     assert len(peaks(density, 8, top=50)[0]) == 2
 
 
+def test_basins_share_the_objects_by_what_is_left_of_their_mass() -> None:
+    density = torch.zeros(5, 10)
+    density[2, 2], density[2, 7] = 3.4, 2.6  # 2.4, 1.4, 0.4 and 1.6, 0.6 more than the first of each
+    points, _ = peaks(density, 8)
+    assert len(points) == 6
+    assert int((points[:, 0] < 40).sum()) == 3
+
+
+def test_a_ridge_is_cut_at_half_its_mass_and_its_parts_lie_where_the_map_is_high() -> None:
+    """No cell holds more than a quarter of an object, so none is cut: the middle one goes where its own middle lies."""
+    ridge = [0.10, 0.16, 0.22, 0.25, 0.24, 0.23, 0.21, 0.19, 0.15, 0.10]  # sum 1.85: half of it in the fifth cell's end
+    points, scores = peaks(torch.tensor([ridge], dtype=torch.float64), 8)
+    cubes = np.array(ridge) ** 3  # mass times the value squared
+    centres = 8 * np.arange(10) + 4
+    near, far = (float((cubes * centres)[part].sum() / cubes[part].sum()) for part in (slice(5), slice(5, 10)))
+    assert points.tolist() == [pytest.approx([near, 4.0]), pytest.approx([far, 4.0])]
+    assert scores.tolist() == pytest.approx([0.25, 0.23])
+
+
 def test_all_objects_in_one_cell() -> None:
     points, _ = peaks(torch.tensor([[5000.0]]), 512)
     assert len(points) == 5000
@@ -209,10 +236,13 @@ def test_faults_are_named() -> None:
         peaks(torch.ones(3, 3), 8, window=4)
     with pytest.raises(DataError, match=r"3×3 cells of stride 8 .* 24×40"):
         peaks(torch.ones(3, 3), 8, size=(24, 40))
+    for size in ((24, 25), (16, 24)):  # a pixel more than the cells cover, a row of cells beyond the image
+        with pytest.raises(DataError, match="does not cover"):
+            peaks(torch.ones(3, 3), 8, size=size)
     with pytest.raises(DataError, match="density map"):
         peaks(torch.ones(3), 8)
-    with pytest.raises(DataError, match=r"is a tensor .* got ndarray"):
-        peaks(np.ones((3, 3)), 8)
+    with pytest.raises(DataError, match=r"is a tensor or array .* got list"):
+        peaks(np.ones((3, 3)).tolist(), 8)
     for top in ("all", -1, 2.5, True):
         with pytest.raises(ConfigError, match="top is 'count' or a whole number"):
             peaks(torch.ones(3, 3), 8, top=top)
@@ -241,6 +271,12 @@ def test_proposals_above_the_threshold_best_first() -> None:
     assert points.tolist() == [[3.0, 3.0], [1.0, 1.0]]
     assert scores.tolist() == pytest.approx([0.9, 0.6])
     assert labels.tolist() == [0, 0]
+
+
+def test_a_score_at_the_threshold_is_not_above_it() -> None:
+    batch = proposals([[1.0, 1.0], [2.0, 2.0]], [0.5, 0.75])
+    assert from_proposals(batch, 0)[0].tolist() == [[2.0, 2.0]]
+    assert objects(batch).tolist() == [[False, True]]  # or the points would not be as many as are counted
 
 
 def test_proposals_in_the_padding_are_dropped() -> None:

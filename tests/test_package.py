@@ -59,6 +59,13 @@ def test_front_door() -> None:
         _ = papm.nothing
 
 
+def test_the_parts_that_users_name_are_found_without_an_import_of_their_own() -> None:
+    assert python("import papm; print(papm.structures.PointBatch.__name__, papm.points.flip.__name__)").split() == [
+        "PointBatch",
+        "flip",
+    ]
+
+
 @pytest.mark.skipif(not PROJECT.exists(), reason="installed without its sources")
 def test_one_version() -> None:
     project = tomllib.loads(PROJECT.read_text(encoding="utf-8"))

@@ -88,6 +88,12 @@ def test_displacement_in_units_of_each_object() -> None:
     extents = torch.linspace(1, 5, len(MIDDLE))
     found, _ = P.displace(MIDDLE, SIZE, 2.0, "ring", np.random.default_rng(0), extents=extents)
     assert torch.allclose((found - MIDDLE).norm(dim=1), 2 * extents, atol=1e-4)
+    # Also for those that are drawn again at a border, each by its own.
+    border = torch.rand(200, 2, generator=torch.Generator().manual_seed(1)) * torch.tensor([32.0, 16.0])
+    extents = torch.linspace(1, 5, 200).flip(0)
+    found, kept = P.displace(border, (16, 32), 1.0, "ring", np.random.default_rng(0), extents=extents)
+    assert len(kept) == 200
+    assert torch.allclose((found - border).norm(dim=1), extents, atol=1e-4)
 
 
 @given(
@@ -200,6 +206,16 @@ def test_as_batch_takes_both_forms() -> None:
     batch = P.as_batch(points, torch.device("cpu"))
     assert P.as_batch(batch, torch.device("cpu")) is batch
     assert batch.counts.tolist() == [3, 0]
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+def test_points_in_half_precision_are_kept_in_float32(dtype: torch.dtype) -> None:
+    """Also because a count above 2048 is no float16."""
+    points = torch.ones(2049, 2, dtype=dtype)
+    made = PointBatch.from_list([points])
+    assert made.xy.dtype == torch.float32 and made.counts.tolist() == [2049.0]
+    given = P.as_batch(PointBatch(points[None], torch.ones(1, 2049, dtype=torch.bool)), torch.device("cpu"))
+    assert given.xy.dtype == torch.float32
 
 
 def test_spacing_of_a_padded_batch() -> None:

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from papm import ggd, targets
-from papm.errors import ConfigError
+from papm.errors import ConfigError, DataError
 from papm.points import flip, inside, spacing
 from papm.structures import PointBatch
 from papm.targets import Domain, adaptive_sigma, density_map, density_maps, dot_maps, touched_cells
@@ -135,6 +135,27 @@ def test_points_outside_change_nothing(kernel: targets.Kernel) -> None:
 def test_integer_points(kernel: targets.Kernel) -> None:
     points = torch.tensor([[3, 4], [20, 30]])
     assert torch.equal(density_map(points, SIZE, kernel), density_map(points.float(), SIZE, kernel))
+
+
+@pytest.mark.parametrize("kernel", ["ggd", "gaussian", "adaptive"])
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+def test_half_precision_points_give_the_float32_map(kernel: targets.Kernel, dtype: torch.dtype) -> None:
+    points = torch.tensor([[10.0, 10.0], [20.0, 20.5], [20.0, 20.5]])
+    made = density_map(points.to(dtype), (64, 64), kernel, stride=8)
+    assert torch.equal(made, density_map(points, (64, 64), kernel, stride=8))
+
+
+def test_points_may_be_an_array_or_a_list() -> None:
+    wanted = density_map(torch.tensor([[3.0, 4.0]], dtype=torch.float64), (16, 16))
+    assert torch.equal(density_map(np.array([[3.0, 4.0]]), (16, 16)), wanted)  # type: ignore[arg-type]
+    assert torch.allclose(density_map([[3.0, 4.0]], (16, 16)), wanted.float())  # type: ignore[arg-type]
+    assert not density_map([], (16, 16)).any()  # type: ignore[arg-type]
+
+
+def test_rows_that_are_no_points_are_refused() -> None:
+    """Four rows (x, y, class) are not six points."""
+    with pytest.raises(DataError, match=r"must be \[n, 2\], not \[4, 3\]"):
+        density_map(torch.rand(4, 3), (16, 16))
 
 
 @pytest.mark.parametrize(
@@ -338,6 +359,15 @@ def test_a_window_with_one_bandwidth_a_point_is_near_the_whole() -> None:
         expected = window(whole, x, y, 32, 32)
         assert (one - expected).abs().sum() < 0.01 * expected.sum()
         assert one.shape == (32, 32)
+
+
+@pytest.mark.parametrize(("kernel", "sigma"), [("ggd", 4.0), ("gaussian", 4.0), ("gaussian", torch.full((1, 1), 4.0))])
+def test_a_point_on_the_far_edge_of_the_image_is_outside_of_it(kernel: targets.Kernel, sigma: float | Tensor) -> None:
+    """In a window as in the whole image, where `inside` decides."""
+    domain = Domain(torch.tensor([[-4.0, -16.0]]), torch.tensor([[24.0, 40.0]]))
+    for x, y, number in ((24.0, 10.0, 0), (10.0, 40.0, 0), (23.9, 39.9, 1), (-4.0, 10.0, 1)):
+        found = density_maps(PointBatch.from_list([torch.tensor([[x, y]])]), (48, 48), kernel, sigma, 8.0, 1, domain)
+        assert bool(found.any()) == bool(number)
 
 
 def test_windows_that_tile_the_image_hold_every_point_once() -> None:

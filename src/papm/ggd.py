@@ -11,6 +11,7 @@ from __future__ import annotations
 import math
 
 import torch
+from numpy.typing import ArrayLike
 from torch import Tensor
 
 # The largest cost that is still an ordinary float32 after a sum over a few thousand points. At the regularisation in use
@@ -18,9 +19,15 @@ from torch import Tensor
 COST_CAP = 1e30
 
 
-def exponent(r2: Tensor, sigma: float | Tensor, shape: float) -> Tensor:
-    """(r²/2σ²)^(s/2), any tensor."""
-    return power_(r2 / (2 * sigma * sigma), shape)
+def _tensor(value: Tensor | ArrayLike) -> Tensor:
+    """A tensor as it is, an array as one: in a loss nothing may ask the host for a copy."""
+    return value if isinstance(value, Tensor) else torch.as_tensor(value)
+
+
+def exponent(r2: Tensor | ArrayLike, sigma: float | Tensor, shape: float) -> Tensor:
+    """(r²/2σ²)^(s/2), any tensor or array."""
+    t = _tensor(r2) / (2 * sigma * sigma)
+    return t.pow(shape / 2) if t.requires_grad else power_(t, shape)  # autograd needs what `power_` overwrites
 
 
 def power_(t: Tensor, shape: float) -> Tensor:
@@ -32,8 +39,10 @@ def power_(t: Tensor, shape: float) -> Tensor:
     return t.sqrt_() if shape == 1 else t.pow_(shape / 2)
 
 
-def kernel(r2: Tensor, sigma: float | Tensor, shape: float) -> Tensor:
+def kernel(r2: Tensor | ArrayLike, sigma: float | Tensor, shape: float) -> Tensor:
     """k = exp(-(r²/2σ²)^(s/2)) at squared distances `r2` (any shape); `sigma` may be a tensor that broadcasts with it.
+
+    Here and below an array of numpy does as well as a tensor, and what comes back is a tensor.
 
     >>> kernel(torch.tensor([0.0, 32.0]), sigma=4.0, shape=8.0)
     tensor([1.0000, 0.3679])
@@ -52,7 +61,7 @@ def normalizer(sigma: float, shape: float) -> float:
     return shape / (4 * math.pi * sigma**2 * math.gamma(2 / shape))
 
 
-def pdf(x: Tensor, sigma: float, shape: float, scatter: Tensor | None = None) -> Tensor:
+def pdf(x: Tensor | ArrayLike, sigma: float, shape: float, scatter: Tensor | None = None) -> Tensor:
     """The multivariate generalized Gaussian density of the paper's eq. (1), at vectors `x` [..., D].
 
         p(x) = Γ(D/2) / (π^(D/2) Γ(D/2s) 2^(D/2s)) · s / (σ^D |Σ|^½) · exp(-½ (xᵀΣ⁻¹x / σ²)^s)
@@ -64,6 +73,7 @@ def pdf(x: Tensor, sigma: float, shape: float, scatter: Tensor | None = None) ->
     >>> pdf(torch.zeros(1, 2), 1.0, 1.0)
     tensor([0.1592])
     """
+    x = _tensor(x)
     d = x.shape[-1]
     if scatter is None:
         q, logdet = x.square().sum(-1), torch.zeros((), dtype=x.dtype, device=x.device)
@@ -92,15 +102,18 @@ def support_radius(sigma: float, shape: float, tolerance: float = 1e-8) -> float
     return sigma * math.sqrt(2) * math.pow(-math.log(tolerance), 1 / shape)
 
 
-def transport_cost(r2: Tensor, sigma: float | Tensor, shape: float, cap: float = COST_CAP) -> Tensor:
+def transport_cost(r2: Tensor | ArrayLike, sigma: float | Tensor, shape: float, cap: float = COST_CAP) -> Tensor:
     """GGD-L2, the cost of AL-PAPM and P2P-PAPM: r² / k(r) = r²·exp((r²/2σ²)^(s/2)), at most `cap`.
 
     The exact value overflows float32 at 200 px for σ=16, s=2 and far earlier for the paper's sweeps, so the exponent is
-    bounded before the exponential; the result is finite for every distance and grows with it up to the cap.
+    bounded before the exponential; the result is finite for every distance and grows with it up to the cap. Half precision
+    comes back as float32: float16 could hold the cost up to 43 px only.
 
     >>> transport_cost(torch.tensor([0.0, 64.0, 1e8]), 16.0, 2.0)
     tensor([0.0000e+00, 7.2521e+01, 1.0000e+30])
     """
+    r2 = _tensor(r2)
+    r2 = r2.float() if r2.dtype in (torch.float16, torch.bfloat16) else r2
     t = exponent(r2, sigma, shape).clamp(max=80.0)  # exp(80) = 5.5e34, finite in float32
     return (r2 * torch.exp(t)).clamp(max=cap)
 

@@ -64,15 +64,20 @@ def decode_image(stream: BinaryIO, name: str = "image", limit: int | None = None
     `limit` pixels, where given, take the place of `max_pixels()`.
     """
     with _opened(stream, name, limit) as im:
-        rgb = _to_rgb(im)
-        if isinstance(rgb, np.ndarray):
-            return torch.from_numpy(rgb).permute(2, 0, 1).contiguous()
-        # By rows: a copy of 100 megapixels in either layout is 300 MB, and Pillow holds 400 already.
-        pixels = torch.empty(3, rgb.height, rgb.width, dtype=torch.uint8)
-        for top in range(0, rgb.height, _BAND):
-            band = rgb.crop((0, top, rgb.width, min(top + _BAND, rgb.height)))
-            pixels[:, top : top + _BAND] = torch.from_numpy(np.array(band)).permute(2, 0, 1)
-        return pixels
+        return image_pixels(im)
+
+
+def image_pixels(im: Image.Image) -> Tensor:
+    """The same of an image that Pillow has opened or made, of any mode."""
+    rgb = _to_rgb(im)
+    if isinstance(rgb, np.ndarray):
+        return torch.from_numpy(rgb).permute(2, 0, 1).contiguous()
+    # By rows: a copy of 100 megapixels in either layout is 300 MB, and Pillow holds 400 already.
+    pixels = torch.empty(3, rgb.height, rgb.width, dtype=torch.uint8)
+    for top in range(0, rgb.height, _BAND):
+        band = rgb.crop((0, top, rgb.width, min(top + _BAND, rgb.height)))
+        pixels[:, top : top + _BAND] = torch.from_numpy(np.array(band)).permute(2, 0, 1)
+    return pixels
 
 
 def image_size(path: str | Path) -> tuple[int, int]:

@@ -6,11 +6,12 @@ Points are (x, y) in pixels of the original image, inside it, best first.
 from __future__ import annotations
 
 import math
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 import torch
 import torch.nn.functional as F
+from numpy.typing import NDArray
 from torch import Tensor
 
 from papm.errors import ConfigError, DataError
@@ -20,7 +21,7 @@ _TURN = math.pi / 64
 
 
 def peaks(
-    density: Tensor,
+    density: Tensor | NDArray[Any],
     stride: float,
     *,
     size: tuple[int, int] | None = None,
@@ -111,10 +112,12 @@ def from_proposals(
     return points, scores, labels
 
 
-def _field(density: Tensor) -> Tensor:
+def _field(density: Tensor | NDArray[Any]) -> Tensor:
     """The map as float [h, w] without negative or non-finite values."""
+    if isinstance(density, np.ndarray):
+        density = torch.as_tensor(density)
     if not isinstance(density, Tensor):
-        raise DataError(f"a density map is a tensor [h, w] or [C, h, w]; got {type(density).__name__}")
+        raise DataError(f"a density map is a tensor or array [h, w] or [C, h, w]; got {type(density).__name__}")
     field = density.detach()
     field = field.sum(0) if field.ndim == 3 else field
     if field.ndim != 2:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Literal, get_args
 
 import numpy as np
@@ -145,5 +146,7 @@ def displace(
 def as_batch(points: list[Tensor] | tuple[Tensor, ...] | PointBatch, device: torch.device) -> PointBatch:
     """A padded batch on `device` from either form the losses accept."""
     if isinstance(points, PointBatch):
+        if points.xy.dtype in (torch.float16, torch.bfloat16):
+            points = replace(points, xy=points.xy.float())
         return points if points.xy.device == device else points.to(device)
     return PointBatch.from_list(points, device)

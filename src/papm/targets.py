@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from papm import ggd, windows
-from papm.errors import ConfigError, unknown
+from papm.errors import ConfigError, DataError, unknown
 from papm.points import inside, spacing
 from papm.structures import PointBatch
 
@@ -62,8 +62,11 @@ def density_map(
     >>> round(float(density_map(torch.tensor([[0.0, 0.0], [20.3, 11.9]]), size=(24, 32), stride=8).sum()), 5)
     2.0
     """
-    xy = points.reshape(-1, 2)
-    if not xy.is_floating_point():
+    xy = torch.as_tensor(points)
+    if xy.numel() and (xy.dim() != 2 or xy.shape[1] != 2):
+        raise DataError(f"the points of a map must be [n, 2], not {list(xy.shape)}")
+    xy = xy.reshape(-1, 2)
+    if xy.dtype not in (torch.float32, torch.float64):
         xy = xy.float()
     batch = PointBatch(xy[None], inside(xy, size)[None])
     if kernel == "adaptive":

@@ -107,6 +107,23 @@ def test_ranks_share_out_the_same_order(world: int) -> None:
         assert sorted(seen[5 * epoch : 5 * epoch + 5]) == [0, 1, 2, 3, 4]
 
 
+@pytest.mark.parametrize("world", [2, 4])
+def test_processes_together_see_the_crops_that_one_would(world: int) -> None:
+    """Not only the same images: also their places, scales, flips and points."""
+    for step in (0, 7):
+        whole = make(step, batch=8)
+        parts = [make(step, batch=8 // world, rank=rank, world=world) for rank in range(world)]
+        assert torch.equal(torch.cat([p.rows[:, :HEAD] for p in parts]), whole.rows[:, :HEAD])
+        assert torch.equal(torch.cat([p.counts for p in parts]), whole.counts)
+
+
+def test_every_crop_has_a_place_and_a_scale_of_its_own() -> None:
+    rows = torch.cat([make(step, batch=8).rows[:, :HEAD] for step in range(25)])
+    assert len(rows[:, 3].unique()) == 200
+    flips = rows[:, 4].view(25, 8).mean(1)
+    assert ((flips > 0) & (flips < 1)).sum() > 20  # a batch is neither flipped as one nor left as one
+
+
 def test_one_option_does_not_shift_the_others_randomness() -> None:
     plain, grey, never = (
         make(5, Augment(crop=64, flip=f, grey=g)).rows[:, :HEAD] for f, g in ((0.5, 0.0), (0.5, 1.0), (0.0, 0.0))

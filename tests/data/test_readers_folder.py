@@ -376,7 +376,7 @@ def test_a_safe_path_stays_below_any_root(name: str) -> None:
         ("a.jpg,1", "found 2 fields"),
         ("a.jpg,1,", "y is '', not a number"),
         (",1,2", "image name is empty"),
-        ("zz.jpg,1,2", "'zz.jpg' is not in this dataset"),
+        ("zz.jpg,1,2", "'zz.jpg' is not in this dataset; put it back or take it out here"),
         ('"a.jpg,1,2', "not a row of a table"),
     ],
 )
@@ -393,6 +393,25 @@ def test_csv_with_wrong_columns(tmp_path: Path) -> None:
     text(tmp_path / "p.csv", "image,left,top\na.jpg,5,6\n")
     with pytest.raises(DataError, match=r"p\.csv:1: expected a header .*image, left, top"):
         open_all(tmp_path, annotations="p.csv")
+
+
+@pytest.mark.parametrize(
+    "header",
+    ["Photo,Plant no,X (px),Y (px)", "File name,no,x [pixels],y [pixels]", "picture,no,Pos X,Pos Y", "Image File,,X,Y"],
+)
+def test_headings_of_a_spreadsheet(tmp_path: Path, header: str) -> None:
+    image(tmp_path / "a.jpg")
+    text(tmp_path / "p.csv", f"{header}\na.jpg,1,5,6\na.jpg,2,7.5,8\n")
+    assert open_all(tmp_path) == {"a": [[5.0, 6.0], [7.5, 8.0]]}
+
+
+@pytest.mark.parametrize("header", ["Photo,X (mm),Y (mm)", "Bild,x,y"])
+def test_headings_that_are_not_known_are_named(tmp_path: Path, header: str) -> None:
+    image(tmp_path / "a.jpg")
+    text(tmp_path / "p.csv", f"{header}\nsome,5,6\n")
+    named = header.replace(",", ", ").replace("(", r"\(").replace(")", r"\)")
+    with pytest.raises(DataError, match=rf"the columns of p\.csv are {named}; rename .* image, x, y"):
+        open_all(tmp_path)
 
 
 # --- COCO --------------------------------------------------------------------------------------------------------------

@@ -268,6 +268,16 @@ def test_label_studio(tmp_path: Path) -> None:
     assert torch.allclose(torch.tensor(boxes(opened(tmp_path, category="car")["a"])), expected, atol=1e-3)
 
 
+def test_a_turned_ellipse_of_label_studio(tmp_path: Path) -> None:
+    """Radii are shares of the width and of the height, and it is turned in pixels, about its centre."""
+    image(tmp_path / "a.jpg")
+    value = {"x": 50, "y": 50, "radiusX": 10, "radiusY": 5, "rotation": 90, "ellipselabels": ["car"]}  # 20 × 5 px
+    put(tmp_path / "p.json", json.dumps([task("/a.jpg", {"type": "ellipselabels", "value": value})]))
+    found = opened(tmp_path)["a"]
+    assert near(found.points, [[100, 50]])
+    assert torch.allclose(torch.tensor(boxes(found)), torch.tensor([[95.0, 30, 105, 70]]), atol=1e-3)
+
+
 def test_label_studio_changes_the_names_of_uploads(tmp_path: Path) -> None:
     """Blanks become underscores, brackets and the like go; accents may be letters of their own on the disk."""
     names = ("Plot 3 (left).jpg", "A\u0308hren 1.jpg", "plain.jpg")

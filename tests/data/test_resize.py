@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -129,6 +130,22 @@ def test_everything_goes_along(photo: Path, size: tuple[int, int]) -> None:
     assert fewer.count == 2 and fewer.published.count == 2
     again = resized(after, (60, 100))
     assert again.original is before and torch.allclose(again.points, before.points, atol=1e-4)
+
+
+def test_rounding_carries_no_point_across_the_border(photo: Path) -> None:
+    """The number before 1000 times 16/1000 is 16 in float32, and so for a quarter of all sizes."""
+    edge = torch.nextafter(torch.tensor([1000.0, 1000.0]), torch.zeros(2))
+    sample = Sample("a", photo, edge[None], (1000, 1000))
+    for side in range(16, 1000, 7):
+        after = resized(sample, (side, side))
+        assert after.inside.all() and float((after.points - side).abs().max()) < 1e-3
+
+
+def test_a_perspective_map_is_in_pixels_of_the_new_size(photo: Path) -> None:
+    before = replace(sample_of(photo), perspective=lambda: torch.full((60, 100), 40.0))
+    for size, scale in (((30, 50), 0.5), ((120, 200), 2.0)):
+        made = resized(before, size).perspective
+        assert made is not None and torch.allclose(made(), torch.full(size, 40.0 * scale))
 
 
 def test_shrinking_is_antialiased_and_growing_keeps_flat_areas() -> None:

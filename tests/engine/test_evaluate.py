@@ -12,6 +12,7 @@ from papm import models
 from papm.checkpoint import ModelSpec
 from papm.cli import localization
 from papm.data.base import Dataset
+from papm.data.resize import resized
 from papm.engine.evaluate import evaluate
 from papm.predict.predictor import Counter
 from papm.structures import Sample
@@ -21,7 +22,7 @@ SIZE = (64, 96)
 
 def region() -> Tensor:
     mask = torch.zeros(SIZE, dtype=torch.bool)
-    mask[:, :24] = True
+    mask[:, :27] = True  # three cells of stride 8 and a part of a fourth
     return mask
 
 
@@ -33,20 +34,39 @@ def scenes(roi: bool) -> Dataset:
     return Dataset([replace(one, roi_source=region) if roi else one])
 
 
-def network(expected: bool) -> models.Network:
+def network(expected: bool | None) -> models.Network:
+    """One that gives points, read either way, or for None a map."""
     torch.manual_seed(0)
+    if expected is None:
+        return models.create("tiny", stride=8).eval()
     made = models.create("p2pnet", trunk="tiny").eval()
     models.set_reading(made, expected, 0.5)
     return made
 
 
-@pytest.mark.parametrize("expected", [False, True])
+@pytest.mark.parametrize("expected", [False, True, None])
 @pytest.mark.parametrize("roi", [False, True])
-def test_game_of_level_zero_is_the_error_of_the_count(expected: bool, roi: bool) -> None:
+def test_game_of_level_zero_is_the_error_of_the_count(expected: bool | None, roi: bool) -> None:
     found = evaluate(network(expected), scenes(roi), grid=True)
     assert found.predicted[0] > 0
     assert found.game[0] == pytest.approx(found.score.mae, rel=1e-5)
-    assert found.mae_by_count["expected" if expected else "points"] == found.score.mae
+    if expected is not None:
+        assert found.mae_by_count["expected" if expected else "points"] == found.score.mae
+
+
+def test_the_truth_is_that_of_the_files_and_of_their_region() -> None:
+    """At half the size the last column of the region is gone, and the point in it would be."""
+    points = torch.tensor([[4.0, 5.0], [26.5, 30.0], [60.0, 30.0], [-3.0, 5.0]])
+    whole = replace(scenes(True)[0], points=points, labels=torch.tensor([0, 1, 1, 0]), meta={"classes": ("a", "b")})
+    small = resized(whole, (32, 48))
+    assert whole.counted.tolist() == [True, True, False, False]
+    assert small.counted.tolist() == [True, False, False, False]
+    two = models.create("tiny", stride=8, num_classes=2).eval()
+    for sample in (whole, small):
+        found = evaluate(two, Dataset([sample]), classes=("a", "b"))
+        assert found.truth == [2] and found.inside == [2] and found.truth_by_class == [[1, 1]]
+    free = evaluate(two, Dataset([replace(whole, roi_source=None)]), classes=("a", "b"))
+    assert free.truth == [4] and free.inside == [3] and free.truth_by_class == [[2, 2]]
 
 
 def test_chances_outside_the_region_ask_for_no_points_inside_it() -> None:

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import csv
 import json
 import resource
 import signal
 import time
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -17,19 +20,25 @@ from torch import Tensor
 from papm import checkpoint, data
 from papm.cli.main import main
 from papm.config import TrainConfig
+from papm.data.base import Dataset
 from papm.data.cache import ImageStore
 from papm.data.splits import choose
 from papm.engine import result
 from papm.engine import train as engine
-from papm.engine.build import build_network, resolve
+from papm.engine.build import build_loss, build_network, resolve
 from papm.engine.callbacks import AtomicCheckpointIO, Logbook
-from papm.engine.data import CountingData, training_points
+from papm.engine.data import CountingData, TrainBatch, training_points
 from papm.engine.dry_run import dry_run
+from papm.engine.evaluate import Evaluation
 from papm.engine.memory import with_memory
 from papm.engine.module import CountingModule, rate_factor
 from papm.engine.run_folder import read_metrics
 from papm.errors import CheckpointError, ConfigError, DataError, PapmError
 from papm.files import write_text
+from papm.losses import CountingLoss, LossContext
+from papm.models import Network
+from papm.structures import LossOutput, PointBatch, PointProposals
+from papm.targets import ADAPTIVE_BETA
 
 SPEC = "synthetic:train=6,test=3,size=96,count=5-10"
 RESULT = [
@@ -120,6 +129,20 @@ def test_best_is_the_lowest_evaluation(tmp_path: Path) -> None:
     engine.train(config(select="test", steps=8, eval_every=2, lr=0.02), tmp_path)
     watched = {r["step"]: r["mae"] for r in read_metrics(tmp_path / "metrics.csv") if "mae" in r}
     assert checkpoint.load(tmp_path / "best.ckpt")[0].step == min(watched, key=lambda k: watched[k])
+
+
+@pytest.mark.parametrize(("counted", "last"), [(5.0, 0.0), (1e6, 1e6 - 5)])
+def test_the_best_on_test_is_the_lowest_of_all_looks(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, counted: float, last: float
+) -> None:
+    """The last weights are looked at too, though their step is not evaluated."""
+    truth = [5.0] * 3
+    found = Evaluation(["a", "b", "c"], [counted] * 3, truth, truth)
+    monkeypatch.setattr(result, "evaluate", lambda *args, **options: found)
+    made = engine.train(config(steps=3, eval_every=2, ema=0), tmp_path).result
+    (watched,) = [r["mae"] for r in read_metrics(tmp_path / "metrics.csv") if "mae" in r]
+    assert made is not None and made["mae_last"] == last
+    assert made["mae_best_on_test"] == pytest.approx(min(watched, last), rel=1e-4)
 
 
 def test_weights_are_averaged(tmp_path: Path) -> None:
@@ -533,6 +556,135 @@ def test_noise_moves_training_points_and_is_repeatable() -> None:
     assert distance == pytest.approx(8, rel=1e-4)
     assert (training_points(sample, config(noise=8)) == moved).all()
     assert not (training_points(sample, config(noise=8, seed=1)) == moved).all()
+
+
+def left_half(size: tuple[int, int]) -> Tensor:
+    mask = torch.zeros(size, dtype=torch.bool)
+    mask[:, : size[1] // 2] = True
+    return mask
+
+
+def with_region(dataset: Dataset) -> Dataset:
+    """Only the left half of every image counts."""
+    return Dataset([replace(s, roi_source=partial(left_half, s.size)) for s in dataset], dataset.name, dataset.split)
+
+
+@pytest.mark.parametrize("noise", [0.0, 12.0])
+def test_a_network_learns_from_points_that_count(noise: float) -> None:
+    """Those outside the region teach nothing, nor those that noise has moved out of it."""
+    found = 0
+    for sample in with_region(data.open_spec(SPEC)["train"]):
+        made = training_points(sample, config(noise=noise))
+        assert (made[:, 0] < 48).all() and len(made) <= int((sample.points[:, 0] < 48).sum())
+        if not noise:
+            assert len(made) == int((sample.points[:, 0] < 48).sum())
+        found += len(made)
+    assert found > 10
+
+
+def test_the_spacing_of_a_point_alone_is_that_of_its_adaptive_kernel() -> None:
+    sample = data.open_spec(SPEC)["train"][0]
+    made = training_points(sample.keep(torch.tensor([0])), config())
+    assert ADAPTIVE_BETA * made[0, 2] == pytest.approx(96 / 4)
+
+
+@pytest.mark.parametrize("backbone", ["tiny", "p2pnet"])
+def test_what_is_watched_is_what_is_measured(tmp_path: Path, backbone: str) -> None:
+    """Inside the region of interest: the figure of the last evaluation is the result's."""
+    parts = data.open_spec(SPEC)
+    splits = choose({name: with_region(part) for name, part in parts.items()}, "last", 0.1, 0)
+    more = {"method": "p2pnet", "network": {"trunk": "tiny"}, "count": "expected"} if backbone == "p2pnet" else {}
+    made = engine.train(config(backbone=backbone, ema=0, steps=2, eval_every=2, **more), tmp_path, splits=splits)
+    watched = [row["mae"] for row in read_metrics(tmp_path / "metrics.csv") if "mae" in row]
+    assert made.result is not None and made.result["mae"] == pytest.approx(watched[-1], rel=1e-4)
+    truth = [float((s.points[:, 0] < 48).sum()) for s in parts["test"]]
+    with (tmp_path / "predictions.csv").open() as lines:
+        assert sorted(float(row["truth"]) for row in csv.DictReader(lines)) == sorted(truth)
+
+
+class Listener(CountingLoss):
+    """Keeps what it was called with."""
+
+    def compute(self, density: Tensor, points: PointBatch, context: LossContext | None) -> LossOutput:
+        self.heard = (points, context, self.progress)
+        return LossOutput(density.sum(), {"sum": density.sum().detach()})
+
+
+def step_of(c: TrainConfig, loss: CountingLoss, network: Network) -> tuple[CountingModule, TrainBatch]:
+    """A module and the first batch of its run, both on the CPU; only the left half of the images counts."""
+    parts = {name: with_region(part) for name, part in data.open_spec(SPEC).items()}
+    counting = CountingData(choose(parts, "last", 0.1, 0), c, halo=8.0)
+    counting.load(torch.device("cpu"))
+    return CountingModule(network, loss, c), counting.render(counting.plan(0))
+
+
+def test_a_step_tells_the_loss_all_that_is_known_of_the_crops() -> None:
+    c = config(margin=16, crop=64)
+    network = build_network(c)
+    loss = Listener(network.stride)
+    module, (made, halo) = step_of(c, loss, network)
+    module.training_step((made, halo), 0)
+    points, context, progress = loss.heard
+    assert context is not None and progress == 0  # the first of the steps
+    for key in ("mask", "offsets", "sizes", "images"):
+        assert getattr(context, key) is getattr(made, key) is not None
+    assert context.halo is halo and points is made.points
+    assert int(halo.valid.sum()) > int(made.points.valid.sum())
+
+
+def test_what_a_network_asks_of_itself_is_part_of_the_loss(monkeypatch: pytest.MonkeyPatch) -> None:
+    c = config()
+    network = build_network(c)
+    module, batch = step_of(c, build_loss(c, network.stride), network)
+    alone = float(module.descend(batch)[0].detach())
+    given: list[Any] = []
+
+    def own(output: Any, points: PointBatch, mask: Tensor | None = None) -> dict[str, Tensor]:
+        given.append(mask)
+        return {"own": 2 * output.density.new_ones(())}
+
+    monkeypatch.setattr(network, "auxiliary_losses", own)
+    total, values = module.descend(batch)
+    assert float(total.detach()) == pytest.approx(alone + 2) and given[0] is batch[0].mask
+    logged = dict(zip(module._names, values.tolist()))
+    assert logged["own"] == 2 and logged["loss"] == pytest.approx(alone + 2)
+
+
+@pytest.mark.parametrize("backbone", ["tiny", "p2pnet"])
+def test_the_logged_error_of_the_count_is_of_the_pixels_that_count(backbone: str) -> None:
+    more = {"method": "p2pnet", "network": {"trunk": "tiny"}, "count": "expected"} if backbone == "p2pnet" else {}
+    c = config(backbone=backbone, crop=96, margin=16, **more)
+    network = build_network(c)
+    module, batch = step_of(c, build_loss(c, network.stride), network)
+    made = batch[0]
+    values = module.descend(batch)[1].tolist()
+    logged = dict(zip(module._names, values))
+    with torch.no_grad():
+        output = network(made.images)
+    assert made.mask is not None
+    if isinstance(output, PointProposals):
+        x, y = output.reference.long().unbind(-1)
+        found = torch.stack([(p.sum(-1) * m[y, x]).sum() for p, m in zip(output.chances, made.mask)])
+    else:
+        cells = made.mask.view(len(made.mask), 96 // output.stride, output.stride, -1, output.stride).any(4).any(2)
+        found = (output.density[:, 0] * cells).sum((1, 2))
+    assert logged["count_error"] == pytest.approx(float((found - made.points.counts).abs().mean()), rel=1e-4)
+
+
+def test_trunk_head_and_loss_have_their_own_rates(monkeypatch: pytest.MonkeyPatch) -> None:
+    c = config(method="kdmg", lr=1e-3, trunk_lr=1e-5, weight_decay=0.125, optimizer="adam", warmup=0)
+    network = build_network(c)
+    first, *rest = network.parameters()
+    monkeypatch.setattr(network, "parameter_groups", lambda: {"trunk": [first], "head": rest})
+    loss = build_loss(c, network.stride)
+    made: Any = CountingModule(network, loss, c).configure_optimizers()["optimizer"]
+    assert type(made) is torch.optim.Adam
+    assert [g["initial_lr"] for g in made.param_groups] == [1e-5, 1e-3, 1e-3]
+    assert [g["weight_decay"] for g in made.param_groups] == [0.125] * 3
+    assert [len(g["params"]) for g in made.param_groups] == [1, len(rest), len(list(loss.parameters()))]
+    plain = config(lr=1e-3, optimizer="adamw", trunk_lr=None)
+    made = CountingModule(network, build_loss(plain, network.stride), plain).configure_optimizers()["optimizer"]
+    assert type(made) is torch.optim.AdamW and [g["initial_lr"] for g in made.param_groups] == [1e-3, 1e-3]
 
 
 def test_the_rate_warms_up_and_falls() -> None:

@@ -17,6 +17,8 @@ from papm.checkpoint import ModelSpec
 from papm.cli.main import main
 from papm.errors import ConfigError, DataError
 from papm.export import check_onnx, export_onnx, onnx_metadata
+from papm.export.onnx import SIZES
+from papm.structures import DensityOutput
 from papm.version import __version__
 
 ort = pytest.importorskip("onnxruntime")
@@ -62,6 +64,24 @@ def test_the_file_gives_what_the_network_gives(name: str, options: dict[str, Any
     for own, other in zip(wanted, session.run(None, {"images": images.numpy()}), strict=True):
         assert float(own.abs().max()) > 0
         np.testing.assert_allclose(other, own, rtol=0, atol=LIMIT * float(own.abs().max()))
+
+
+@pytest.mark.parametrize(("name", "options"), [NETWORKS[0], NETWORKS[-1]], ids=["tiny", "p2pnet"])
+def test_openvino_reads_the_file(name: str, options: dict[str, Any], tmp_path: Path) -> None:
+    openvino = pytest.importorskip("openvino")
+    network = build(name, **options)
+    core = openvino.Core()
+    model = core.compile_model(
+        core.read_model(export_onnx(network, tmp_path / "m.onnx")), "CPU", {"INFERENCE_PRECISION_HINT": "f32"}
+    )
+    for size in SIZES:
+        images = torch.randn(1, 3, *size)
+        with torch.no_grad():
+            made = network(images)
+        own = (made.density,) if isinstance(made, DensityOutput) else (made.points, made.logits, made.reference)
+        found = model([images.numpy()])
+        for k, expected in enumerate(own):
+            torch.testing.assert_close(torch.from_numpy(found[k].copy()), expected, rtol=1e-4, atol=1e-5)
 
 
 @pytest.mark.parametrize(("name", "options"), [NETWORKS[0], NETWORKS[-1]], ids=["tiny", "p2pnet"])

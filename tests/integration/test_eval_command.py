@@ -212,6 +212,7 @@ class TestFiles:
 
     def test_tables(self, papm: Papm, files: tuple[str, ...]) -> None:
         said = papm("--localization", "nwpu", *files)
+        assert "1 of 3 images have no line in" in said.err  # image 2
         assert said.code == 0 and "sigma_l" in said.out and "66.67" in said.out and "3 images: 3 points" in said.out
         said = papm("--localization", "qnrf", *files)
         assert said.code == 0 and "greedy" in said.out and "100 px" in said.out and said.out.count("AUC") == 2

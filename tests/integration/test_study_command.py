@@ -52,6 +52,8 @@ def test_list(run_papm: Papm, here: Path) -> None:
 def test_show_the_paper(run_papm: Papm, here: Path) -> None:
     code, out, _ = run_papm("study", "show", "noise", "--markdown", "--only", "AL-PAPM")
     assert code == 0 and "| AL-PAPM | 32 px | 61.8 / 99.0 |" in out and "Missing: 5 cells of 5" in out
+    code, out, _ = run_papm("study", "show", "noise", "--latex", "--only", "AL-PAPM")
+    assert code == 0 and out.startswith("% ") and out.endswith("\\end{tabular}\n")
     code, out, _ = run_papm("study", "show", "noise", "--html", "noise.html")
     assert code == 0 and "61.8 / 99.0" in (here / "noise.html").read_text(encoding="utf-8")
 
@@ -112,7 +114,8 @@ def test_a_training_that_fails_is_named(run_papm: Papm, here: Path) -> None:
     [
         (["show", "crowd"], "unknown study 'crowd'; did you mean 'crowds'"),
         (["show", "crowds", "--select", "best"], "unknown selection 'best'"),
-        (["show", "crowds", "--json", "--markdown"], "give one of --markdown, --json and --html"),
+        (["show", "crowds", "--json", "--markdown"], "give one of --markdown, --latex, --json and --html"),
+        (["show", "crowds", "--latex", "--all"], "leave out --all or --latex"),
         (["show", "crowds", "stesp=3"], "unknown key 'stesp'; did you mean 'steps'"),
         (["show", "crowds", "select=test"], "give select as --select"),
         (["show", "crowds", "method=gl"], "choose cells with --only"),

@@ -70,6 +70,20 @@ def test_a_cell_belongs_to_points_and_background_in_shares_of_one(form: bayesian
     assert not share[~batch.valid].any() and (rest[1] == 1).all()
 
 
+@pytest.mark.parametrize("name", ["bl", "noisecc"])
+def test_the_short_side_is_that_of_the_image_or_else_of_the_crop(name: str) -> None:
+    density, points = scene((6, 3))
+    density, points = density[..., :6], [p * p.new_tensor([0.75, 1.0]) for p in points]  # 64 × 48 pixels
+    loss = losses.create(name)
+
+    def with_image(height: float, width: float) -> float:
+        return float(loss(density, points, context=LossContext(sizes=torch.tensor([[height, width]] * 2))).total)
+
+    assert float(loss(density, points).total) == pytest.approx(with_image(64, 48))
+    assert with_image(300, 200) == pytest.approx(with_image(200, 300)) == pytest.approx(with_image(200, 200))
+    assert with_image(300, 300) != pytest.approx(with_image(200, 200), rel=1e-3)
+
+
 def test_defaults_of_both_forms() -> None:
     paper, released = losses.create("bl"), losses.create("bl", form="released")
     assert isinstance(paper, BayesianLoss) and isinstance(released, BayesianLoss)
@@ -185,6 +199,12 @@ def test_targets_at_the_border() -> None:
     mask[:, 16:, 30:60] = True
     _, target = loss.targets((8, 8), PointBatch.from_list(inner), LossContext(mask, halo=outer))
     assert target[0].tolist() == pytest.approx([0.5, 0, 0, 0])
+    # Its columns bound x and its rows y.
+    aside = PointBatch.from_list([torch.tensor([[40.0, 20.0]])], extents=[torch.tensor([20.0])])
+    mask = torch.zeros(1, 64, 64, dtype=torch.bool)
+    mask[:, :24, 36:] = True
+    _, target = loss.targets((8, 8), aside, LossContext(mask, halo=aside))
+    assert target[0].tolist() == pytest.approx([0.7 * 0.7])
     out = loss(torch.rand(1, 1, 8, 8), outer, context=LossContext(halo=outer))
     assert torch.isfinite(out.total)
     with pytest.raises(ConfigError, match=r"border='ratio' .* needs the spacing"):

@@ -329,6 +329,28 @@ def test_adaptive_takes_the_spacing_measured_in_the_whole_image() -> None:
     assert torch.allclose(target[0, 0], expected, atol=1e-6)
 
 
+def test_adaptive_takes_a_quarter_of_the_side_for_a_point_alone() -> None:
+    """Of the side in pixels, not in cells."""
+    loss = losses.create("gaussian-adaptive", stride=STRIDE)
+    target = loss.target(torch.zeros(1, 1, 8, 8), PointBatch.from_list([torch.tensor([[20.0, 36.0]])]), None)
+    expected = density_map(torch.tensor([[20.0, 36.0]]), (SIDE, SIDE), "gaussian", SIDE / 4, stride=STRIDE)
+    assert torch.allclose(target[0, 0], expected, atol=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("name", "options", "halo"),
+    [
+        ("gaussian", {"sigma": 4.0}, 12.14),  # the kernel is 0.01 there
+        ("hd-papm", {}, 12.0),  # 3σ: all of a flat kernel
+        ("hd-papm", {"shape": 1.0}, 26.05),
+        ("hd-papm", {"shape": 0.5}, 119.97),
+        ("gaussian-adaptive", {}, 64.0),
+    ],
+)
+def test_how_far_around_a_crop_points_are_asked_for(name: str, options: dict[str, float], halo: float) -> None:
+    assert losses.create(name, **options).halo == pytest.approx(halo, abs=0.01)
+
+
 def test_context_without_a_halo_is_the_crop_alone() -> None:
     loss, context, _, inner = whole_image("hd-papm")
     density = torch.rand(2, 1, 8, 8)
@@ -351,6 +373,21 @@ def test_a_cell_counts_when_one_of_its_pixels_does() -> None:
         cell_mask(LossContext(), torch.zeros(2, 1, 2, 3), 8) is None
         and cell_mask(None, torch.zeros(1, 1, 1, 1), 8) is None
     )
+
+
+@pytest.mark.parametrize("name", DENSITY_LOSSES)
+def test_nothing_is_asked_of_cells_that_do_not_count(name: str) -> None:
+    """The part of a kernel that reaches into them is missing from the target, so the rest of it costs nothing."""
+    points = [torch.tensor([[31.0, 20.0], [10.0, 30.0]])]
+    mask = torch.zeros(1, SIDE, SIDE, dtype=torch.bool)
+    mask[:, :, :32] = True
+    loss = losses.create(name, stride=STRIDE, w_count=1.0)
+    target = loss.target(torch.zeros(1, 1, 8, 8), PointBatch.from_list(points), None)
+    assert float(target[..., 4:].sum()) > 0.1
+    seen = torch.cat([target[..., :4], torch.zeros(1, 1, 8, 4)], -1)
+    out = loss(seen, points, context=LossContext(mask=mask))
+    assert float(out.terms["density"]) == pytest.approx(0, abs=1e-9)
+    assert float(out.terms["count"]) == pytest.approx(0, abs=1e-5)
 
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
@@ -402,6 +439,16 @@ def test_balance_divides_by_the_number_of_points() -> None:
     balanced = losses.create("hd-papm", balance=1.0)(density, points).total
     assert float(balanced) == pytest.approx((plain[0] + plain[1] / 4 + plain[2] / 16) / 3)
     assert float(losses.create("hd-papm")(density, points).total) == pytest.approx(sum(plain) / 3)
+    # Points around the crop reach into its target; they are not points of it.
+    around = LossContext(
+        offsets=torch.full((1, 2), 40.0),
+        sizes=torch.full((1, 2), 200.0),
+        halo=PointBatch.from_list([torch.cat([points[1], torch.full((6, 2), -2.0)])]),
+    )
+    alone, one = (
+        float(losses.create("hd-papm", balance=b)(density[1:2], points[1:2], context=around).total) for b in (0.0, 1.0)
+    )
+    assert one == pytest.approx(alone / 4)
     with pytest.raises(ConfigError, match="balance of a density loss lies between 0 and 2"):
         losses.create("gaussian", balance=-1.0)
 

@@ -125,6 +125,34 @@ def test_kernels_begin_as_gaussians_and_follow_the_image() -> None:
     assert float(first.detach()) != float(swapped.detach())  # each map has the kernels of its own image
 
 
+def test_a_point_has_the_kernel_of_its_place_in_the_image() -> None:
+    """The generator's map has a cell for 16 × 16 pixels; the image is no square, so that rows are not columns."""
+    loss, rng = make(), torch.Generator().manual_seed(3)
+    images = 3 * torch.randn(1, 3, 48, 80, generator=rng)
+    xy = torch.tensor([[75.0, 10.0], [17.0, 33.0], [15.9, 47.0], [79.9, 47.9]])
+    with torch.no_grad():
+        made = loss.generator(images)[0]
+        found = loss.kernels(images, PointBatch.from_list([xy]))[0]
+    assert made.shape == (25, 3, 5)
+    expected = torch.stack([normalized(made[:, row, column]) for row, column in ((0, 4), (2, 1), (2, 0), (2, 4))])
+    assert torch.allclose(found, expected, atol=1e-7)
+    assert torch.pdist(expected).min() > 1e-4
+
+
+def test_nothing_is_asked_of_cells_that_do_not_count() -> None:
+    loss = make()
+    density, context = torch.zeros(1, 1, 8, 8), scene((1,))[2]
+    points = [torch.tensor([[30.0, 20.0], [10.0, 50.0]])]
+    with torch.no_grad():
+        target = loss.target(density, PointBatch.from_list(points), context)
+    mask = torch.zeros(1, 64, 64, dtype=torch.bool)
+    mask[:, :, :32] = True
+    assert float(target[..., 4:].sum()) > 0.1
+    seen = torch.cat([target[..., :4], density[..., 4:]], -1)
+    out = loss(seen, points, context=LossContext(mask=mask, images=context.images))
+    assert float(out.total.detach()) == pytest.approx(0, abs=1e-5)
+
+
 def test_gradients_of_both_sides() -> None:
     density, points, context = scene((3, 0), side=32)
     loss = make(side=3, channels=2).double()

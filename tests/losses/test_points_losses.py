@@ -426,6 +426,23 @@ def test_the_borders_of_the_image_itself_are_no_band() -> None:
     out = create("p2pnet", ignore_border=8)(made, [torch.zeros(0, 2)], context=context)
     (gradient,) = torch.autograd.grad(out.total, made.logits)
     assert torch.equal(gradient.abs().sum(-1)[0] > 0, (reference < 24).all(-1))
+    # An image as wide as the crop and higher: only its bottom cuts it.
+    narrow = LossContext(offsets=torch.tensor([[0.0, 0.0]]), sizes=torch.tensor([[100.0, 32.0]]))
+    out = create("p2pnet", ignore_border=8)(made, [torch.zeros(0, 2)], context=narrow)
+    (gradient,) = torch.autograd.grad(out.total, made.logits)
+    assert torch.equal(gradient.abs().sum(-1)[0] > 0, reference[:, 1] < 24)
+
+
+def test_the_border_band_is_as_wide_on_all_sides() -> None:
+    """Also where references lie exactly at its end."""
+    reference = grid()
+    made = PointProposals(reference[None].clone(), torch.randn(1, 64, 2, dtype=torch.float64), reference)
+    made.logits.requires_grad_()
+    out = create("p2pnet", ignore_border=6)(made, [torch.zeros(0, 2)])
+    (gradient,) = torch.autograd.grad(out.total, made.logits)
+    counted = (gradient.abs().sum(-1)[0] > 0).view(8, 8)
+    assert torch.equal(counted, counted.flip(0)) and torch.equal(counted, counted.flip(1))
+    assert counted[0].sum() == 0 and counted[1].sum() == 6
 
 
 def test_what_does_not_count_is_neither_taken_nor_background() -> None:

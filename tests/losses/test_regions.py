@@ -183,6 +183,20 @@ def test_the_mask_follows_its_blocks() -> None:
     )
 
 
+def test_every_image_keeps_its_own_size() -> None:
+    """A batch of blocks is the mean of its images: the sizes of the images go with their blocks."""
+    density, points = scene()
+    inner = losses.create("bl", stride=STRIDE)  # its background goes with the short side of the image
+    sizes = torch.tensor([[64.0, 500.0], [200.0, 150.0], [400.0, 300.0]])
+
+    def total(images: slice) -> float:
+        context = LossContext(offsets=torch.zeros(3, 2)[images], sizes=sizes[images])
+        return float(RegionLoss(inner, 32)(density[images], points[images], context=context).total)
+
+    alone = [total(slice(k, k + 1)) for k in range(3)]
+    assert total(slice(None)) == pytest.approx(sum(alone) / 3, rel=1e-6)
+
+
 def test_blocks_must_fit_the_stride() -> None:
     inner = losses.create("hd-papm", stride=STRIDE)
     for region, margin in ((20, 0), (16, 4), (0, 0), (-16, 0), (16, -8)):

@@ -219,6 +219,33 @@ def test_perspective_in_dm_count_can_refer_to_the_image() -> None:
     )
 
 
+@pytest.mark.parametrize("name", ["dm-count", "gl"])
+def test_a_perspective_of_the_image_is_that_of_its_rows(name: str) -> None:
+    """Where the crop lies across the image, and how wide that is, says nothing; how far down it lies does."""
+    density, points = scene([6])
+    density = torch.cat([density, density[..., :8]], -1)  # 96 × 160 pixels
+    options = {"cost": "perspective"} if name == "dm-count" else {}
+    crop, whole = create(name, **options), create(name, **options, anchor="image")
+    want = float(crop(density, points).terms["transport"])
+
+    def at(x: float, y: float, height: float, width: float) -> float:
+        context = LossContext(offsets=torch.tensor([[x, y]]), sizes=torch.tensor([[height, width]]))
+        return float(whole(density, points, context=context).terms["transport"])
+
+    assert at(704, 0, 96, 1000) == pytest.approx(want, rel=1e-5)
+    assert at(0, 704, 800, 96) != pytest.approx(at(0, 0, 800, 96), rel=0.02)  # η grows from ½ to 0.7 down the image
+
+
+@pytest.mark.parametrize("name", ["dm-count", "al-papm"])
+def test_an_image_without_points_has_no_transport(name: str) -> None:
+    density, points = scene([9, 0])
+    out = create(name)(density[1:], points[1:])
+    assert float(out.terms["transport"]) == 0
+    torch.testing.assert_close(
+        gradient(create(name), density[1:], points[1:]), gradient(create("sc"), density[1:], points[1:])
+    )
+
+
 def test_gl_terms_are_the_formulas() -> None:
     density, points = scene([6], dtype=torch.float64)
     loss = create("gl")

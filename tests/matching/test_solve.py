@@ -174,7 +174,7 @@ def test_costs_that_are_not_finite_are_refused(solver: str, bad: float) -> None:
 def test_wrong_input() -> None:
     with pytest.raises(ConfigError, match=r"problem 0 has the shape \[n, m\]"):
         assign(torch.rand(3))
-    with pytest.raises(ConfigError, match=r"problem 0 is a tensor \[n, m\], not list"):
+    with pytest.raises(ConfigError, match=r"problem 0 is a tensor or array \[n, m\], not list"):
         assign([[1.0, 2.0]])  # type: ignore[arg-type]
     with pytest.raises(ConfigError, match=r"\[B, N, M\]"):
         assign_batch(torch.rand(3, 4))
@@ -197,6 +197,8 @@ def test_kinds_of_numbers() -> None:
         assert assign(cost.to(dtype))[1].tolist() == [2, 1]
     close = torch.tensor([[1.0, 1.0 - 1e-12], [1.0, 1.0 + 1e-12]], dtype=torch.float64)
     assert assign(close)[1].tolist() == [1, 0]
+    large = torch.tensor([[2**24 + 1, 2**24], [2**24, 2**24]])  # float32 cannot tell them apart
+    assert assign(large)[1].tolist() == [1, 0]
     with pytest.raises(ConfigError, match="can be ordered"):
         assign(torch.ones(2, 2, dtype=torch.bool))
 

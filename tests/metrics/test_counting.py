@@ -52,6 +52,10 @@ def test_against_a_plain_loop(pairs: list[tuple[float, int]]) -> None:
     assert score.mae <= score.rmse * (1 + 1e-12)
 
 
+def test_relative_errors_are_over_images_that_hold_something() -> None:
+    assert counting_errors([3.0, 9.0, 5.0], [1, 0, 4]).nae == pytest.approx((2 / 1 + 1 / 4) / 2)
+
+
 def test_perfect_counts_have_no_error() -> None:
     assert counting_errors(torch.tensor([3.0, 4.0]), torch.tensor([3, 4])).to_dict() == {
         "mae": 0.0,

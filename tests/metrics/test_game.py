@@ -99,6 +99,22 @@ def test_points_against_themselves_score_nothing_and_misplaced_ones_twice() -> N
     assert game_points(moved, points, size=(64, 64), levels=(0, 1)) == {0: 0.0, 1: 2.0}
 
 
+def test_a_point_on_a_cut_belongs_to_the_leaf_that_begins_there() -> None:
+    """As a pixel does: the point (8, 4) lies in the pixel of column 8 and row 4."""
+    points = [[8.0, 0.0], [0.0, 4.0], [8.0, 4.0], [7.99, 3.99]]
+    assert leaf_points(points, size=(8, 16), level=1).tolist() == [[1, 1], [1, 1]]
+    assert game_points(points, points[::-1], size=(8, 16), levels=(1,)) == {1: 0.0}
+
+
+def test_weights_stay_with_their_points() -> None:
+    """Those of points outside the image or the region go with them."""
+    points, weights = [[-1.0, 2.0], [3.0, 2.0], [12.0, 2.0], [12.0, 6.0]], [0.5, 0.25, 0.125, 0.0625]
+    assert leaf_points(points, size=(8, 16), level=1, weights=weights).tolist() == [[0.25, 0.125], [0.0, 0.0625]]
+    roi = np.ones((8, 16), dtype=bool)
+    roi[:, :8] = False
+    assert game_points(points, [], size=(8, 16), levels=(0,), roi=roi, weights=weights) == {0: 0.1875}
+
+
 def test_the_mask_hides_both_sides() -> None:
     roi = np.zeros((16, 16), dtype=bool)
     roi[:, :8] = True
@@ -131,6 +147,20 @@ def test_smoothed_truth_keeps_the_count_and_forgives_the_place() -> None:
     raw = game(dot, beside, size=(120, 160), stride=8, levels=(1,))[1]
     forgiving = game(dot, beside, size=(120, 160), stride=8, levels=(1,), smooth=TRANCOS_SIGMA)[1]
     assert forgiving < raw
+
+
+def test_the_mask_cuts_the_smoothed_truth() -> None:
+    """Spread first, then masked, as the dataset's authors do: of a point at the region's edge half is left, outside or in."""
+    half = np.zeros((64, 96), dtype=bool)
+    half[:, :48] = True
+    nothing = np.zeros((8, 12))
+
+    def found(x: float) -> float:
+        return game(nothing, [[x, 32.5]], size=(64, 96), stride=8, levels=(0,), roi=half, smooth=5.0)[0]
+
+    assert found(47.5) == pytest.approx(0.5 + 0.5 * 0.0796, abs=1e-3)  # the pixel of the point itself lies inside
+    assert found(48.5) == pytest.approx(0.5 - 0.5 * 0.0796, abs=1e-3)
+    assert TRANCOS_SIGMA == 15  # of the evaluation that comes with TRANCOS
 
 
 def test_no_points_and_no_density() -> None:

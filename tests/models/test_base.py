@@ -8,6 +8,7 @@ import torch
 from papm import models
 from papm.errors import ConfigError, DataError
 from papm.models.base import _is_exporting, crop_to_image, pad_to_multiple
+from papm.structures import DensityOutput
 
 
 def test_names_are_sorted_and_described() -> None:
@@ -111,3 +112,18 @@ def test_compiling_is_not_exporting() -> None:
     assert torch.compile(asks, backend="eager")(torch.zeros(2)).tolist() == [-1, -1] == asks(torch.zeros(2)).tolist()
     exported = torch.export.export(asks, (torch.zeros(2),)).module()
     assert exported(torch.zeros(2)).tolist() == [1, 1]
+
+
+@pytest.mark.parametrize("name", ["tiny", "p2pnet"])
+def test_a_network_can_be_given_to_torch_export_as_it_is(name: str) -> None:
+    network, images = models.create(name).eval(), torch.randn(1, 3, 64, 96)
+    made, wanted = torch.export.export(network, (images,)).module()(images), network(images)
+    assert type(made) is type(wanted)
+    field = "density" if name == "tiny" else "points"
+    assert torch.allclose(getattr(made, field), getattr(wanted, field), atol=1e-4)
+
+
+@pytest.mark.parametrize("name", models.names())
+def test_a_batch_of_no_images_gives_a_batch_of_no_outputs(name: str) -> None:
+    made = models.create(name).eval()(torch.zeros(0, 3, 64, 64))
+    assert len(made.density if isinstance(made, DensityOutput) else made.points) == 0

@@ -73,6 +73,32 @@ def test_a_file_is_its_pixels(tmp_path: Path) -> None:
     assert made.predict(path, name="mine").name == "mine" and made.predict(image).name == ""
 
 
+@pytest.mark.parametrize("mode", ["L", "RGBA", "P", "I;16", "turned"])
+def test_a_pillow_image_is_read_as_its_file_would_be(tmp_path: Path, mode: str) -> None:
+    """Grey, transparent, of few colours or of 16 bits; and a photograph of a camera that was held upright."""
+    path, rgb = tmp_path / "a.png", Image.fromarray(picture().permute(1, 2, 0).numpy())
+    if mode == "I;16":
+        Image.fromarray(np.asarray(rgb.convert("L"), dtype=np.uint16) * 257).save(path)
+    elif mode == "turned":
+        exif = Image.Exif()
+        exif[274] = 6
+        rgb.save(path, exif=exif)
+    else:
+        rgb.convert(mode).save(path)
+    with Image.open(path) as image:
+        made = counter().predict(image)
+    wanted = counter().predict(path)
+    assert made.size == wanted.size and made.count == wanted.count
+
+
+def test_a_damaged_pillow_image_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "a.png"
+    Image.fromarray(picture(200, 300).permute(1, 2, 0).numpy()).save(path)
+    path.write_bytes(path.read_bytes()[:-2000])
+    with Image.open(path) as image, pytest.raises(DataError, match="cannot be decoded"):
+        counter().predict(image)
+
+
 def test_points_lie_in_the_image_and_may_be_left_out() -> None:
     made = counter()
     found = made.predict(picture())
@@ -301,6 +327,9 @@ def test_counting_inside_a_region() -> None:
     logits = torch.tensor([[[0.0, 9.0], [0.0, 9.0], [0.0, 9.0]]])
     proposals = PointProposals(points, logits, points[0])
     assert float(counts(proposals)) == 3 and float(counts(proposals, roi=left)) == 2
+    # Where a proposal lies, not where it began.
+    moved = dataclasses.replace(proposals, reference=torch.tensor([[13.0, 3.0], [20.0, 3.0], [13.0, 19.0]]))
+    assert float(counts(moved, roi=left)) == 2
 
 
 @pytest.mark.parametrize("resize", [None, {"max_side": 35}])

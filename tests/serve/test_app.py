@@ -21,10 +21,12 @@ from torch import Tensor
 from papm import models
 from papm.checkpoint import ModelSpec
 from papm.data.readers.regions import inside
+from papm.errors import ConfigError
 from papm.predict.ensemble import Ensemble
 from papm.predict.predictor import Counter
 from papm.serve import app as module
 from papm.serve.app import PAGE, SCRIPTS, STATIC, application
+from papm.serve.blank import Blank
 from papm.serve.counting import Limits, describe
 from papm.serve.desk import Desk
 from papm.serve.guard import HEADERS
@@ -79,6 +81,20 @@ def test_several_models_count_together() -> None:
     assert [m["name"] for m in reply["models"]] == ["a", "b"]
     assert [m["count"] for m in reply["models"]] == pytest.approx(alone)
     assert reply["count"] == pytest.approx(sum(alone) / 2)
+
+
+def test_without_a_model_nothing_is_seen() -> None:
+    limits = Limits()
+    blank = Blank(["car", "bus"])
+    with testclient.TestClient(application(blank, blank.describe(limits), limits), HERE) as client:
+        assert client.get("/api/model").json()["counts"] == "none"
+        reply = send(client, encoded(picture(45, 70))).json()
+    assert (reply["count"], reply["points"], reply["width"], reply["height"]) == (0, [], 70, 45)
+    assert reply["classes"] == [{"name": "car", "count": 0}, {"name": "bus", "count": 0}] and "density" not in reply
+    assert Blank(["people"]).classes == ()
+    for wrong in (["a", "a"], ["a", " "]):
+        with pytest.raises(ConfigError, match="different names divided by commas"):
+            Blank(wrong)
 
 
 def error(response: Any, status: int) -> str:

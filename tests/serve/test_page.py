@@ -65,10 +65,10 @@ def page(browser: Any, world: Path) -> Iterator[Any]:
 
 
 @contextmanager
-def opened(browser: Any, world: Path, *options: str) -> Iterator[Any]:
+def opened(browser: Any, world: Path, *options: str, model: bool = True) -> Iterator[Any]:
     """The page of a real `papm serve`, which may load nothing from elsewhere and complain of nothing."""
     env = {**os.environ, "PYTHONPATH": str(Path(papm.__file__).parents[1]), "OMP_NUM_THREADS": "1"}
-    words = [sys.executable, "-m", "papm", "serve", str(world / "run"), "--port", "0", *options]
+    words = [sys.executable, "-m", "papm", "serve", *([str(world / "run")] if model else []), "--port", "0", *options]
     server = subprocess.Popen(words, stdout=subprocess.PIPE, text=True, env=env)
     try:
         assert server.stdout is not None
@@ -81,7 +81,7 @@ def opened(browser: Any, world: Path, *options: str) -> Iterator[Any]:
         made.on("request", lambda request: said.append(request.url) if elsewhere(request.url, found[0]) else None)
         made.goto(found[0])
         made.set_input_files("#files", sorted((world / "photos").iterdir()))
-        until(lambda: made.inner_text("#status").startswith("3 of 3 images counted"))
+        until(lambda: made.inner_text("#status").startswith("3 of 3 images "))
         yield made
         assert said == []
         made.close()
@@ -211,6 +211,44 @@ def test_several_models_are_shown_apart(browser: Any, world: Path, tmp_path: Pat
         assert [float(row[k]) for k in ("count", "by_run", "by_other")] == pytest.approx(
             [found.count, *found.by_model], abs=1e-3
         )
+
+
+def test_the_first_dots_are_set_without_a_model(browser: Any, world: Path, tmp_path: Path) -> None:
+    with opened(browser, world, "--classes", "car,bus", model=False) as page:
+        assert page.inner_text("#status") == "3 of 3 images open · 0 in all"
+        assert page.locator(".figures .first").is_hidden() and page.locator("#show-density").is_hidden()
+        assert page.is_checked("input[value=dots]")  # a click sets a dot at once
+        page.locator(".item").first.click()
+        box = page.locator("#canvas").bounding_box()
+        places = [(0.4, 0.4), (0.6, 0.5), (0.5, 0.6)]
+        for k, (x, y) in enumerate(places):
+            page.select_option("#class", "1" if k == 2 else "0")
+            page.mouse.click(box["x"] + x * box["width"], box["y"] + y * box["height"])
+        assert page.inner_text("#dots") == "3" and page.inner_text("#dots-note") == ""
+        assert page.locator(".item .value").all_inner_texts() == ["3 ✓", "0", "0"]
+        assert page.inner_text("#status") == "3 of 3 images open · 3 in all"
+        shown = [cell for cell in page.locator("#classes td").all() if cell.is_visible()]
+        assert [cell.inner_text() for cell in shown] == ["car", "2", "bus", "1"]
+        page.locator(".item").nth(1).click()
+        page.check("#checked")  # nothing is there, and that is said
+        with saved(page, "#get-counts", tmp_path).open(newline="") as file:
+            rows = {r["image"]: r for r in csv.DictReader(file)}
+        assert [rows["img2.png"][k] for k in ("count", "count_car", "count_bus", "checked_dots")] == [
+            "3",
+            "2",
+            "1",
+            "3",
+        ]
+        assert rows["scan.tif"]["checked_dots"] == ""
+        with zipfile.ZipFile(saved(page, "#get-dots", tmp_path)) as files:
+            files.extractall(tmp_path / "dots")
+    for name in ("img2.png", "img10.png"):
+        shutil.copy(world / "photos" / name, tmp_path / "dots" / name)
+    marked = data.open_spec(str(tmp_path / "dots"))["all"]
+    found = {s.name: s for s in marked}
+    assert {n: len(s.points) for n, s in found.items()} == {"img2": 3, "img10": 0}
+    first = found["img2"]
+    assert first.labels is not None and sorted(first.labels.tolist()) == [0, 0, 1]
 
 
 def test_one_model_has_no_such_table(page: Any) -> None:

@@ -88,6 +88,9 @@ def test_limits_that_make_no_sense(value: float) -> None:
 
 def test_bad_input_is_one_sentence(model: Path, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     assert "no such checkpoint" in said(capsys, "serve", tmp_path / "nothing.ckpt")
+    assert "--classes goes without a model" in said(capsys, "serve", model, "--classes", "car,bus")
+    assert "--with goes with a model" in said(capsys, "serve", "--with", model)
+    assert "different names" in said(capsys, "serve", "--classes", "car,car")
     assert "max-megapixels" in said(capsys, "serve", model, "--max-megapixels", 0)
     assert "tile is auto, none" in said(capsys, "serve", model, "--tile", "x")
     assert "leaves nothing to keep" in said(capsys, "serve", model, "--tile", 64)  # not only with the first large image

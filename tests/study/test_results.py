@@ -12,6 +12,9 @@ from papm import config
 from papm.engine.train import train
 from papm.errors import DataError
 from papm.study import show, tables, training
+from papm.study.latex import latex
+from papm.study.metrics import METRICS
+from papm.study.page import bars, write_page
 from papm.study.results import assign, read
 
 AL = {"dataset": "shanghaitech-a", "backbone": "vgg19", "method": "al-papm"}
@@ -73,11 +76,40 @@ def test_mean_range_and_best_over_seeds(tmp_path: Path) -> None:
     ]
 
 
+def test_the_best_on_test_is_told_where_every_seed_has_one(tmp_path: Path) -> None:
+    found = save(tmp_path, result(58.0, 0), result(59.0, 1, mae_best_on_test=None))
+    group = line("crowds", "VGG19 + AL-PAPM", "ShTech A", found).group
+    assert group is not None and len(group.seeds) == 2 and group.best_on_test is None
+
+
 def test_a_training_kept_twice_counts_once(tmp_path: Path) -> None:
     save(tmp_path / "a", result())
     save(tmp_path / "run", {**result(), "sizes": {"train": 300}})
     assert len(read([tmp_path / "a", tmp_path / "run"])) == 1
     assert len(read([tmp_path, tmp_path / "a"])) == 1
+    # The one that says more, whichever is read first.
+    for places in (("a", "run"), ("run", "a")):
+        assert read([tmp_path / p for p in places])[0].values["sizes"] == {"train": 300}
+
+
+def test_the_figures_of_the_protocols_are_those_of_their_tables() -> None:
+    """NWPU's headline is σ_l; the area of UCF-QNRF is that under precision over recall."""
+    measured = {
+        "nae": 0.5,
+        "mae_val": 7.0,
+        "game": {"0": 1.0, "1": 2.0, "2": 3.0, "3": 4.0},
+        "localization": {
+            "qnrf": {"precision": 0.1, "recall": 0.2, "f1": 0.3, "auc_pr": 0.4, "auc_threshold": 0.5},
+            "nwpu": {
+                "sigma_l": {"precision": 0.6, "recall": 0.7, "f1": 0.8},
+                "sigma_s": {"precision": 0.01, "recall": 0.02, "f1": 0.03},
+            },
+        },
+    }
+    expected = {"nae": 0.5, "mae-val": 7.0, "game0": 1.0, "game1": 2.0, "game2": 3.0, "game3": 4.0}
+    expected |= {"qnrf-precision": 0.1, "qnrf-recall": 0.2, "qnrf-auc": 0.4}
+    expected |= {"nwpu-precision": 0.6, "nwpu-recall": 0.7, "nwpu-f1": 0.8, "mae": None, "rmse": None}
+    assert {name: m.of(measured) for name, m in METRICS.items()} == expected
 
 
 @pytest.mark.parametrize(
@@ -232,8 +264,56 @@ def test_markdown_json_and_page(tmp_path: Path) -> None:
     assert one["paper"] == {"mae": 57.1, "rmse": 92.5} and one["measured"]["seeds"] == [0, 1]
     assert one["measured"]["metrics"]["mae"]["std"] == pytest.approx(0.5**0.5)
     assert len(made["missing"]) == 13
-    page = show.write_page(view, tmp_path / "page.html").read_text(encoding="utf-8")
-    assert "58.5 / 93.6" in page and "Missing: 13 cells of 14" in page
+    page = write_page(view, tmp_path / "page.html").read_text(encoding="utf-8")
+    assert "58.5 / 93.6" in page and "Missing: 13 cells of 14" in page and "Whiskers" not in page  # one bar alone
+
+
+def test_a_study_of_ones_own_has_no_columns_for_a_paper_and_a_chart(tmp_path: Path) -> None:
+    view = show.view(_own(), save(tmp_path / "r", *_own_results()))
+    assert show.columns(view) == ["", "MAE / RMSE", "range over seeds", "seeds", "best MAE on test"]
+    assert [row[:4] for row in show.rows(view)] == [
+        ["50 % off & σ", "59.00 / 94.40", "58.00 to 60.00", "0, 1"],
+        ["B", "70.00 / 112.00", "–", "0"],
+        ["C", "–", "–", "–"],
+    ]
+    assert {len(row) for row in show.rows(view)} == {5}
+    page = write_page(view, tmp_path / "page.html").read_text(encoding="utf-8")
+    assert "Whiskers" in page and "(58 to 60)" in page
+    assert bars(show.view(_own(), [])) is None
+
+
+def test_a_latex_table_has_mean_and_deviation(tmp_path: Path) -> None:
+    view = show.view(_own(), save(tmp_path / "r", *_own_results()))
+    comments = [s for s in latex(view).splitlines() if s.startswith("%")]
+    assert comments[0] == "% Mine" and "% Seeds, not the same in all cells: 0, 1; 0." in comments
+    assert [s for s in latex(view).splitlines() if not s.startswith("%")] == [
+        r"\begin{tabular}{lrr}",
+        r"\toprule",
+        r" & MAE & RMSE \\",
+        r"\midrule",
+        r"50 \% off \& $\sigma$ & $59.00 \pm 1.41$ & $94.40 \pm 2.26$ \\",
+        r"B & $70.00$ & $112.00$ \\",
+        r"C & -- & -- \\",
+        r"\bottomrule",
+        r"\end{tabular}",
+    ]
+    shown = latex(show.view(tables.load("crowds").only(["al-papm", "ShTech A,ShTech B"]), []))
+    assert r" & \multicolumn{2}{c}{ShTech A} & \multicolumn{2}{c}{ShTech B} \\" in shown
+    assert {s.count("&") for s in shown.splitlines() if s.startswith("VGG19")} == {4}
+
+
+def _own() -> tables.Study:
+    rows = [("50 % off & σ", "al-papm"), ("B", "dm-count"), ("C", "sc")]
+    values = {
+        "title": "Mine\n",
+        "all": {"dataset": "shanghaitech-a", "backbone": "vgg19"},
+        "rows": [{"name": name, "method": method} for name, method in rows],
+    }
+    return tables.parse(values, "mine", "mine.yaml")
+
+
+def _own_results() -> list[dict[str, Any]]:
+    return [result(58.0, 0), result(60.0, 1), result(70.0, 0, method="dm-count", loss="dm-count")]
 
 
 def test_notes_are_numbered_where_they_belong() -> None:

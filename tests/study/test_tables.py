@@ -137,6 +137,16 @@ def test_an_own_file(tmp_path: Path) -> None:
     assert study.cells[0].paper == ("1.0", "2") and study.cells[1].paper == () and study.metrics == ("mae", "rmse")
 
 
+def test_a_row_decides_before_a_column_and_a_column_before_all(tmp_path: Path) -> None:
+    settings: dict[str, Any] = {
+        "all": {"dataset": "synthetic", "backbone": "tiny", "steps": 1, "batch": 1, "crop": 64},
+        "columns": [{"name": "X", "steps": 2, "batch": 2}],
+        "rows": [{"name": "A", "method": "gaussian", "steps": 3}],
+    }
+    (cell,) = tables.load(write(tmp_path, **settings)).cells
+    assert [cell.settings[k] for k in ("steps", "batch", "crop")] == [3, 2, 64]
+
+
 @pytest.mark.parametrize(
     ("changes", "message"),
     [

@@ -95,6 +95,10 @@ def test_perspective_is_gl_cost_without_the_grid_shift() -> None:
     assert near < deep  # lower in the picture: closer to the camera, distances count less
     moved = cost.pairwise(points, there, top=torch.tensor([512.0]), height=torch.tensor([1024.0]))
     assert float(moved) == pytest.approx(math.expm1(16 / 512 / (0.5 + 0.2 * 0.75)), rel=1e-5)
+    # Points beyond the frame count as points at its edge: η stays between ½ and 0.7.
+    for y, eta in ((-200.0, 0.5), (900.0, 0.7)):
+        beyond = cost.pairwise(torch.tensor([[[100.0, y]]]), torch.tensor([[116.0, y]]), height=height)
+        assert float(beyond) == pytest.approx(math.expm1(16 / 512 / eta), rel=1e-5)
     with pytest.raises(ConfigError, match="height"):
         cost.pairwise(points, there)
     assert torch.isfinite(

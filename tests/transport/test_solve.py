@@ -312,6 +312,13 @@ def test_exactly_the_asked_iterations_unless_a_tolerance_is_given() -> None:
     assert max(float(e) for e in stopped.marginal_errors) <= 1e-3
 
 
+def test_a_batch_stops_when_all_of_it_is_within_the_tolerance() -> None:
+    """An image without points is solved at once, and waits for the others."""
+    points, density = scene([10, 0])
+    both = grid_sinkhorn(points, density, 8, "l2", iterations=100_000, tolerance=1e-3)
+    assert both.converged and max(float(e.max()) for e in both.marginal_errors) <= 1e-3
+
+
 def test_early_stop_in_pieces_is_the_same_iteration() -> None:
     points, density = scene([10])
     with warnings.catch_warnings():

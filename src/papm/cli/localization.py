@@ -71,6 +71,10 @@ def from_files(predictions: Path, ground_truth: Path) -> PointSet:
 
     truth = read_ground_truth(ground_truth)
     found = read_predictions(predictions, truth)
+    if absent := len(truth.keys() - found.keys()):
+        from papm.cli import ui
+
+        ui.note(f"WARNING: {absent} of {len(truth)} images have no line in {predictions}; they count as without points")
     objects = truth.values()
     return PointSet(
         [str(image) for image in truth],

@@ -9,6 +9,7 @@ import sys
 import typer
 
 from papm.cli import train
+from papm.cli.extensions import load_extensions
 from papm.errors import PapmError
 from papm.version import __version__
 
@@ -78,6 +79,7 @@ def main(argv: list[str] | None = None) -> None:
         if hasattr(stream, "reconfigure"):
             stream.reconfigure(errors="replace")
     try:
+        load_extensions()
         train.refuse_settings_as_options(words)
         build()(args=words)
     except PapmError as error:

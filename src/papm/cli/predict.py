@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+import math
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from papm.cli.options import Beside, Count, Device, How, Precision, Tile
-from papm.errors import DataError
+from papm.errors import ConfigError, DataError
 
 if TYPE_CHECKING:
     from torch import Tensor
 
+    from papm.predict.ensemble import Ensemble
+    from papm.predict.predictor import Counter
     from papm.structures import Prediction
 
 
@@ -26,7 +30,7 @@ def add(app: typer.Typer) -> None:
 
 def predict(
     model: Annotated[Path, typer.Argument(help="A run folder or a checkpoint.")],
-    images: Annotated[list[Path], typer.Argument(help="Image files or folders of images.")],
+    images: Annotated[list[Path], typer.Argument(help="Image files, folders of images, or videos.")],
     out: Annotated[Path, typer.Option(help="Where results go.")] = Path("results"),
     device: Device = "auto",
     overlays: Annotated[bool, typer.Option(help="Draw the density and points over each image.")] = True,
@@ -38,13 +42,16 @@ def predict(
             show_default=False,
         ),
     ] = None,
+    every: Annotated[
+        float, typer.Option(help="Seconds between the frames of a video that are counted; 0 is all.")
+    ] = 1.0,
     tile: Tile = "auto",
     count: Count = None,
     precision: Precision = "32",
     beside: Beside = None,
     json: Annotated[bool, typer.Option("--json", help="Print the counts as JSON.")] = False,
 ) -> None:
-    """Count in images: counts.csv, points.csv, results.json and a picture for each.
+    """Count in images: counts.csv, points.csv, results.json and a picture for each; in videos, the count over time.
 
     Examples:
 
@@ -53,88 +60,171 @@ def predict(
     papm predict runs/first camera-3/ --roi road.png
 
     papm predict runs/first photos/ --with runs/second
+
+    papm predict runs/first gate-3.mp4 --every 5
     """
     from papm.cli import ui
+    from papm.cli.video import VIDEOS, CountedVideo, count_video
     from papm.data.readers.regions import open_regions
-    from papm.images import find_images, frames, nearly_black, read_image
-    from papm.predict.overlay import overlay, save_png
-    from papm.predict.results import file_names, image_names, write_results
+    from papm.predict.results import file_names, image_names
+    from papm.predict.video import is_video_name, opencv
+
+    if not 0 <= every < math.inf:
+        raise ConfigError(f"--every is a number of seconds, 0 or more, not {every}")
+    files = _files(images)
+    regions = None if roi is None else open_regions(roi, _size_of)
+    if any(is_video_name(f.name) for f in files):
+        opencv()  # that it is missing is said before anything is counted
+    counter = How(device, tile, count, precision, beside or ()).open(model)
+    named = dict(zip(files, image_names(files)))
+    videos = {f: named.pop(f) for f in files if is_video_name(f.name)}
+    pictures = dict(zip(named, file_names(list(named.values()))))
+    if named and (earlier := _earlier(out, {f"{p}.png" for p in pictures.values()} if overlays else set())):
+        ui.note(earlier)
+    counted = _Images(out, counter, points, overlays, regions)
+    films = [CountedVideo(n, out / VIDEOS / p) for n, p in zip(videos.values(), file_names(list(videos.values())))]
+    try:
+        counted.count(named, pictures)
+        for path, film in zip(videos, films):
+            try:
+                region = None if regions is None else regions(path)
+                count_video(film, path, counter, every=every, points=points, overlays=overlays, region=region)
+            except DataError as error:
+                counted.faults.append(str(error))
+        films = [film for film in films if film.frames]
+        if not counted.predictions and not films:
+            raise DataError(counted.faults[0])
+    except KeyboardInterrupt:
+        done, begun = len(counted.predictions), [film.name for film in films if film.frames]
+        if not done and not begun:
+            raise
+        last = f", and {', '.join(begun)}" if begun else ""
+        ui.note(f"Stopped after {done} of {len(named)} images{last}; what was counted is in {out}.")
+        raise typer.Exit(1) from None
+    if json:
+        found = [
+            {"image": p.name, "count": round(p.count, 3), **_classes(p), **_models(p)} for p in counted.predictions
+        ]
+        ui.print_json([*found, *(film.summary() for film in films)])
+    else:
+        for p in counted.predictions[:20]:
+            shares = {**_classes(p).get("classes", {}), **_models(p).get("models", {})}
+            apart = ", ".join(f"{k} {v:.1f}" for k, v in shares.items())
+            ui.say(f"{p.count:9.1f}  {p.name}{f'  ({apart})' if apart else ''}")
+        if len(counted.predictions) > 20:
+            ui.say(f"… and {len(counted.predictions) - 20} more in {out}/counts.csv")
+        for film in films:
+            ui.say(film.sentence())
+        ui.say(f"Results in {out}")
+    counted.warn()
+    if counted.faults:
+        raise typer.Exit(2)
+
+
+def _files(given: Sequence[Path]) -> list[Path]:
+    """The files that are meant, each once: those named, and the images of folders."""
+    from papm.images import find_images
 
     files: list[Path] = []
-    for path in images:
+    for path in given:
         if path.is_dir():
             found = find_images(path)
             if not found:
                 deeper = " (its sub-folders hold some: give those)" if find_images(path, recursive=True) else ""
-                raise DataError(f"{path}: there are no images in this folder{deeper}")
+                raise DataError(f"{path}: there are no images in this folder{deeper}; videos are named one by one")
             files += found
         elif path.exists():
             files.append(path)
         else:
-            raise DataError(f"{path}: no such image or folder")
-    regions = None if roi is None else open_regions(roi)
-    counter = How(device, tile, count, precision, beside or ()).open(model)
-    predictions, faults, dark, stacks = [], [], [], []
-    files = list(dict.fromkeys(files))
-    names = image_names(files)
-    pictures = file_names(names)
-    if earlier := _earlier(out, {f"{p}.png" for p in pictures} if overlays else set()):
-        ui.note(earlier)
-    try:
-        with ui.items("counting", len(files)) as advance:
-            for file, name, picture in zip(files, names, pictures):
-                try:
-                    image = read_image(file)
-                    several = frames(file) > 1
-                    region = None if regions is None else regions(file)
-                except DataError as error:  # one bad file among many is named, the others are counted
-                    faults.append(str(error))
+            raise DataError(f"{path}: no such image, video or folder")
+    return list(dict.fromkeys(files))
+
+
+def _size_of(path: Path) -> tuple[int, int]:
+    from papm.images import image_size
+    from papm.predict.video import Video, is_video_name
+
+    if not is_video_name(path.name):
+        return image_size(path)
+    with Video(path) as video:
+        return video.size
+
+
+@dataclass
+class _Images:
+    """Counts images and keeps what is said about them at the end."""
+
+    out: Path
+    counter: Counter | Ensemble
+    points: bool
+    overlays: bool
+    regions: Callable[[Path], Tensor | None] | None
+    predictions: list[Prediction] = field(default_factory=list)
+    faults: list[str] = field(default_factory=list)
+    dark: list[str] = field(default_factory=list)
+    stacks: list[str] = field(default_factory=list)
+
+    def count(self, named: Mapping[Path, str], pictures: Mapping[Path, str]) -> None:
+        """Count in files with these names; what was counted before an interruption or a full disk is written too."""
+        from papm.cli import ui
+        from papm.predict.results import write_results
+
+        if not named:
+            return
+        try:
+            with ui.items("counting", len(named)) as advance:
+                for file, name in named.items():
+                    try:
+                        self._one(file, name, pictures[file], advance.part)
+                    except _Unreadable as error:  # one bad file among many is named, the others are counted
+                        self.faults.append(str(error))
                     advance()
-                    continue
-                made = counter.predict(image, points=points, name=name, roi=region, on_tile=advance.part)
-                predictions.append(made)
-                if nearly_black(image):
-                    dark.append(name)
-                if several:
-                    stacks.append(name)
-                if overlays:
-                    shown = _dimmed(image, region)
-                    drawn = overlay(shown, made.density, made.stride, points=made.points, count=made.count)
-                    save_png(drawn, out / OVERLAYS / f"{picture}.png")
-                advance()
-        if not predictions:
-            raise DataError(faults[0])
-    except KeyboardInterrupt:
-        if not predictions:
-            raise
-        ui.note(f"Stopped after {len(predictions)} of {len(files)} images; what was counted is in {out}.")
-        raise typer.Exit(1) from None
-    finally:  # what was counted before an interruption or a full disk is worth keeping
-        if predictions:
-            write_results(predictions, out)
-    if json:
-        ui.print_json([{"image": p.name, "count": round(p.count, 3), **_classes(p), **_models(p)} for p in predictions])
-    else:
-        for p in predictions[:20]:
-            shares = {**_classes(p).get("classes", {}), **_models(p).get("models", {})}
-            apart = ", ".join(f"{k} {v:.1f}" for k, v in shares.items())
-            ui.say(f"{p.count:9.1f}  {p.name}{f'  ({apart})' if apart else ''}")
-        if len(predictions) > 20:
-            ui.say(f"… and {len(predictions) - 20} more in {out}/counts.csv")
-        ui.say(f"Results in {out}")
-    if dark:
-        which = f"{dark[0]} is" if len(dark) == 1 else f"{dark[0]} and {len(dark) - 1} more are"
-        ui.note(f"WARNING: {which} nearly black; was the model trained on such images? (docs/guide.md, your own data)")
-    if stacks:
-        which = f"{stacks[0]} holds" if len(stacks) == 1 else f"{stacks[0]} and {len(stacks) - 1} more hold"
-        ui.note(f"WARNING: {which} several pictures; the first was counted")
-    for fault in faults:
-        ui.note(f"papm: {fault}")
-    if faults:
-        raise typer.Exit(2)
+        finally:
+            if self.predictions:
+                write_results(self.predictions, self.out)
+
+    def _one(self, file: Path, name: str, picture: str, on_tile: Callable[[int, int], None]) -> None:
+        from papm.images import frames, nearly_black, read_image
+        from papm.predict.overlay import overlay, save_png
+
+        try:
+            image = read_image(file)
+            several = frames(file) > 1
+            region = None if self.regions is None else self.regions(file)
+        except DataError as error:
+            raise _Unreadable(str(error)) from error
+        made = self.counter.predict(image, points=self.points, name=name, roi=region, on_tile=on_tile)
+        self.predictions.append(made)
+        if nearly_black(image):
+            self.dark.append(name)
+        if several:
+            self.stacks.append(name)
+        if self.overlays:
+            shown = dimmed(image, region)
+            drawn = overlay(shown, made.density, made.stride, points=made.points, count=made.count)
+            save_png(drawn, self.out / OVERLAYS / f"{picture}.png")
+
+    def warn(self) -> None:
+        from papm.cli import ui
+
+        if self.dark:
+            which = f"{self.dark[0]} is" if len(self.dark) == 1 else f"{self.dark[0]} and {len(self.dark) - 1} more are"
+            ui.note(
+                f"WARNING: {which} nearly black; was the model trained on such images? (docs/guide.md, your own data)"
+            )
+        if self.stacks:
+            more = len(self.stacks) - 1
+            which = f"{self.stacks[0]} and {more} more hold" if more else f"{self.stacks[0]} holds"
+            ui.note(f"WARNING: {which} several pictures; the first was counted")
+        for fault in self.faults:
+            ui.note(f"papm: {fault}")
 
 
-def _dimmed(image: Tensor, region: Tensor | None) -> Tensor:
+class _Unreadable(DataError):
+    """A file that cannot be counted in."""
+
+
+def dimmed(image: Tensor, region: Tensor | None) -> Tensor:
     """The image, darker where nothing is counted."""
     return image if region is None else image.where(region, image // 3)
 

@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from papm.cli.options import Beside, Count, Device, How, Precision, Tile
+from papm.errors import ConfigError
+
+if TYPE_CHECKING:
+    from papm.serve.counting import Limits, Source
 
 
 def add(app: typer.Typer) -> None:
@@ -15,7 +19,9 @@ def add(app: typer.Typer) -> None:
 
 
 def serve(
-    model: Annotated[Path, typer.Argument(help="A run folder or a checkpoint.")],
+    model: Annotated[
+        Path | None, typer.Argument(help="A run folder or a checkpoint; none to set dots by hand.", show_default=False)
+    ] = None,
     host: Annotated[str, typer.Option(help="The address to listen at; 0.0.0.0 lets other machines in.")] = "127.0.0.1",
     port: Annotated[int, typer.Option(help="The port to listen at; 0 is any that is free.")] = 8000,
     device: Device = "auto",
@@ -23,10 +29,15 @@ def serve(
     count: Count = None,
     precision: Precision = "32",
     beside: Beside = None,
+    classes: Annotated[
+        str, typer.Option(help="Without a model: names of what is marked, divided by commas.", show_default=False)
+    ] = "",
     max_megapixels: Annotated[float, typer.Option(help="Refuse larger images.")] = 100.0,
     open_browser: Annotated[bool, typer.Option("--open", help="Open the page in the browser.")] = False,
 ) -> None:
     """Count in the browser: drop images on a page, see counts and points, correct the dots, download them.
+
+    Without a model the page is for the first dots of your images, which `papm train` learns from.
 
     Images are sent to this program alone, which keeps nothing. Ctrl-C ends it.
 
@@ -37,13 +48,15 @@ def serve(
     papm serve runs/first --port 8080 --open
 
     papm serve runs/first --with runs/second
+
+    papm serve --classes car,bus
     """
     import socket
     import threading
     import webbrowser
 
     from papm.cli import ui
-    from papm.serve.counting import Limits, describe
+    from papm.serve.counting import Limits
     from papm.serve.server import address, is_local, listen, names, require_serve, run
 
     require_serve()
@@ -52,7 +65,7 @@ def serve(
 
     from papm.serve.app import application
 
-    counter = How(device, tile, count, precision, beside or ()).open(model)
+    counter, about = _source(model, How(device, tile, count, precision, beside or ()), classes, limits)
     if tile.isdecimal():  # a side too small for the network is said now, not with the first large image
         counter.predict(torch.zeros(3, 1, int(tile) + 1, dtype=torch.uint8), points=False)
     with listen(host, port) as sock:
@@ -65,8 +78,24 @@ def serve(
             if open_browser:
                 threading.Thread(target=webbrowser.open, args=(address(sock),), daemon=True).start()
 
-        app = application(counter, describe(counter, model, limits), limits, names(host))
+        app = application(counter, about, limits, names(host))
         try:
             run(app, sock, ready)
         except KeyboardInterrupt:  # the way to end it
             ui.note("ended")
+
+
+def _source(model: Path | None, how: How, classes: str, limits: Limits) -> tuple[Source, dict[str, Any]]:
+    """What counts, and what the page says about it."""
+    from papm.serve.blank import Blank
+    from papm.serve.counting import describe
+
+    if model is None:
+        if how.beside:
+            raise ConfigError("--with goes with a model: papm serve MODEL --with ANOTHER")
+        blank = Blank([c.strip() for c in classes.split(",")] if classes else ())
+        return blank, blank.describe(limits)
+    if classes:
+        raise ConfigError("--classes goes without a model; this one has classes of its own")
+    counter = how.open(model)
+    return counter, describe(counter, model, limits)

@@ -77,6 +77,7 @@ def show(
         typer.Option("--all", help="Also results made with other settings, which are named, and other selections."),
     ] = False,
     markdown: Annotated[bool, typer.Option("--markdown", help="Print Markdown.")] = False,
+    latex: Annotated[bool, typer.Option("--latex", help="Print a LaTeX table: mean ± deviation over seeds.")] = False,
     json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
     html: Annotated[Path | None, typer.Option(help="Write a page to this file.")] = None,
 ) -> None:
@@ -88,6 +89,8 @@ def show(
 
     papm study show noise --results runs --markdown
 
+    papm study show mine.yaml --latex
+
     papm study show hd-papm-shape steps=16000
     """
     from papm.cli import ui
@@ -96,14 +99,22 @@ def show(
 
     if select not in SELECTIONS:
         raise unknown("selection", select, SELECTIONS)
-    if markdown + json + (html is not None) > 1:
-        raise ConfigError("give one of --markdown, --json and --html")
+    if markdown + latex + json + (html is not None) > 1:
+        raise ConfigError("give one of --markdown, --latex, --json and --html")
+    if latex and everything:
+        raise ConfigError("a LaTeX table has one figure a cell; leave out --all or --latex")
     study = _study(name, only, training.read_settings(settings, {"select": "--select"}))
     view = shown.view(study, _results(results), select=select, everything=everything)
     if html is not None:
-        ui.say(f"Page: {shown.write_page(view, html)}")
+        from papm.study.page import write_page
+
+        ui.say(f"Page: {write_page(view, html)}")
     elif json:
         ui.print_json(shown.to_json(view))
+    elif latex:
+        from papm.study.latex import latex as as_latex
+
+        ui.say(as_latex(view).rstrip("\n"))
     elif markdown:
         ui.say(shown.markdown(view).rstrip("\n"))
     else:

@@ -264,7 +264,7 @@ def _cut_border(reference: Tensor, band: float, context: LossContext | None) -> 
     if not len(reference):
         return torch.zeros(1, 0, dtype=torch.bool, device=reference.device)
     size = reference.amax(0) + reference.amin(0)  # (W, H): references lie symmetrically in a crop of whole cells
-    near = torch.cat([reference < band, reference >= size - band], -1)  # [M, 4]: left, top, right, bottom
+    near = torch.cat([reference < band, reference > size - band], -1)  # [M, 4]: left, top, right, bottom
     if context is None or context.offsets is None or context.sizes is None:
         return near.any(-1)[None]
     corner = context.offsets.to(reference)

@@ -10,9 +10,11 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Sequence
-from typing import Literal, get_args, overload
+from typing import Any, Literal, get_args, overload
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from scipy.optimize import linear_sum_assignment
 from torch import Tensor
 
@@ -26,7 +28,7 @@ Solver = Literal["auto", "scipy", "native", "cuda"]
 THREAD_WORK = 40_000  # costs in a batch below which starting threads takes longer than it saves
 
 
-def assign(cost: Tensor, solver: Solver = "auto") -> Pairs:
+def assign(cost: Tensor | NDArray[Any], solver: Solver = "auto") -> Pairs:
     """Rows and columns (int64, sorted by row, on the cost's device) of the min(n, m) pairs of least total cost [n, m].
 
     >>> rows, columns = assign(torch.tensor([[4.0, 1.0, 2.0], [2.0, 0.0, 5.0]]))
@@ -37,17 +39,19 @@ def assign(cost: Tensor, solver: Solver = "auto") -> Pairs:
 
 
 @overload
-def assign_batch(costs: Tensor, counts: Tensor | None = None, solver: Solver = "auto") -> Assignment:
+def assign_batch(costs: Tensor | NDArray[Any], counts: Tensor | None = None, solver: Solver = "auto") -> Assignment:
     """A padded batch."""
 
 
 @overload
-def assign_batch(costs: Sequence[Tensor], counts: None = None, solver: Solver = "auto") -> list[Pairs]:
+def assign_batch(costs: Sequence[Tensor | NDArray[Any]], counts: None = None, solver: Solver = "auto") -> list[Pairs]:
     """Problems of any sizes."""
 
 
 def assign_batch(
-    costs: Tensor | Sequence[Tensor], counts: Tensor | None = None, solver: Solver = "auto"
+    costs: Tensor | NDArray[Any] | Sequence[Tensor | NDArray[Any]],
+    counts: Tensor | None = None,
+    solver: Solver = "auto",
 ) -> Assignment | list[Pairs]:
     """Assign many problems at once.
 
@@ -61,11 +65,13 @@ def assign_batch(
     """
     if solver not in get_args(Solver):
         raise unknown("assignment solver", solver, get_args(Solver))
+    if isinstance(costs, np.ndarray):
+        costs = torch.as_tensor(costs)
     if isinstance(costs, Tensor):
         return _padded(costs, counts, solver)
     if counts is not None:
         raise ConfigError("counts are for a padded batch; a list of costs has its own")
-    return _listed(list(costs), solver)
+    return _listed([torch.as_tensor(c) if isinstance(c, np.ndarray) else c for c in costs], solver)
 
 
 def _padded(costs: Tensor, counts: Tensor | None, solver: Solver) -> Assignment:
@@ -109,7 +115,7 @@ def _on_device(costs: Tensor) -> bool:
 def _listed(costs: list[Tensor], solver: Solver) -> list[Pairs]:
     for k, cost in enumerate(costs):
         if not isinstance(cost, Tensor):
-            raise ConfigError(f"the cost of problem {k} is a tensor [n, m], not {type(cost).__name__}")
+            raise ConfigError(f"the cost of problem {k} is a tensor or array [n, m], not {type(cost).__name__}")
         if cost.dim() != 2:
             raise ConfigError(f"the cost of problem {k} has the shape [n, m], not {list(cost.shape)}")
     if not costs:

@@ -69,7 +69,7 @@ class RegionAttention(nn.Module):
         batch, length, width = tokens.shape
         parts = self.project(tokens).view(batch, length, 9, self.heads, width // self.heads).permute(2, 0, 3, 1, 4)
         queries, keys, values = parts[:4], parts[4:8], parts[8]
-        rows = length if _is_exporting() else max(1, ENTRIES // (batch * self.heads * length))
+        rows = length if _is_exporting() else max(1, ENTRIES // max(1, batch * self.heads * length))
         if rows >= length:
             mixed, region = checkpointed(
                 self.checkpoint, self.rows, queries, keys, values, tokens, shape, valid, regions

@@ -207,7 +207,9 @@ class P2PNet(Network):
         """What a head says of every reference of the image's cells, [B, M, values], in float32 or better."""
         maps = crop_to_image(drop_frame(head(x), self.frame_now, STRIDE), *size, STRIDE)
         maps = maps.float() if maps.dtype in (torch.float16, torch.bfloat16) else maps
-        return maps.permute(0, 2, 3, 1).reshape(maps.shape[0], -1, head.values)
+        # not -1, which a batch of none leaves open
+        found = maps.shape[1] // head.values * maps.shape[2] * maps.shape[3]
+        return maps.permute(0, 2, 3, 1).reshape(maps.shape[0], found, head.values)
 
 
 @register(

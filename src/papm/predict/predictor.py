@@ -13,12 +13,13 @@ from typing import Any
 
 import numpy as np
 import torch
+from PIL import Image
 from torch import Tensor
 
 from papm import chances, checkpoint, localize
 from papm.data.resize import of_config, resized_region
 from papm.errors import ConfigError, DataError, unknown
-from papm.images import read_image, resize_image
+from papm.images import image_pixels, read_image, resize_image
 from papm.models import DensityNetwork, Network
 from papm.predict.restore import restore
 from papm.predict.tiling import OnTile, Tile, check, infer
@@ -90,10 +91,18 @@ def _tally(output: PointProposals, threshold: float, roi: Tensor | None) -> Tens
 
 
 def pixels(image: Any) -> Tensor:
-    """A file, a Pillow image, an array [H, W, 3] or a tensor [3, H, W] as that tensor (uint8, RGB)."""
+    """A file, a Pillow image, an array [H, W, 3] or a tensor [3, H, W] as that tensor (uint8, RGB).
+
+    A Pillow image of any mode is read as its file would be: grey made RGB, turned upright by its EXIF.
+    """
     if isinstance(image, str | Path):
         image = read_image(Path(image))
-    elif not isinstance(image, Tensor):  # a Pillow image or an array [H, W, 3]
+    elif isinstance(image, Image.Image):
+        try:
+            image = image_pixels(image)
+        except OSError as e:  # Pillow decodes when the pixels are asked for
+            raise DataError(f"the Pillow image cannot be decoded ({e})") from e
+    elif not isinstance(image, Tensor):
         array = np.asarray(image)
         if array.dtype != np.uint8 or array.ndim != 3 or array.shape[2] != 3:
             raise DataError(f"an image is a file, or uint8 [H, W, 3], not {array.dtype} {list(array.shape)}")
@@ -203,6 +212,7 @@ class Counter:
             name = name or Path(image).name
         image = pixels(image)
         size = (int(image.shape[1]), int(image.shape[2]))
+        roi = None if roi is None else torch.as_tensor(roi)
         if roi is not None and tuple(roi.shape) != size:
             raise DataError(
                 f"a region of interest is bool [{size[0]}, {size[1]}] for this image, not {list(roi.shape)}"

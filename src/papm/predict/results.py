@@ -51,22 +51,27 @@ def write_counts(predictions: Sequence[Prediction], path: str | Path, *, classes
     """One line an image: image, count, a column a class where there are several (`classes` names them), and one a model,
     `by_NAME`, where several counted.
     """
+    names, rows = _columns(predictions, classes)
+    return _write_csv(path, ["image", *names], [[p.name, *row] for p, row in zip(predictions, rows)])
+
+
+def write_frames(frames: Sequence[tuple[int, float]], predictions: Sequence[Prediction], path: str | Path) -> Path:
+    """One line a frame of a video: its number, its seconds, and what `write_counts` says of an image."""
+    names, rows = _columns(predictions, next((p.classes for p in predictions if p.classes), None))
+    lines = [[str(n), round(seconds, 3), *row] for (n, seconds), row in zip(frames, rows, strict=True)]
+    return _write_csv(path, ["frame", "seconds", *names], lines)
+
+
+def _columns(predictions: Sequence[Prediction], classes: Sequence[str] | None) -> tuple[list[str], list[list[float]]]:
+    """Names and cells of what was counted: in all, of each class, by each model."""
     apart = [p.class_counts for p in predictions]
     number = max(map(len, apart), default=0)
     if classes is not None and len(classes) < number:
         raise DataError(f"{len(classes)} class names for {number} classes: name every class")
-    names = [f"count_{classes[k] if classes is not None else k}" for k in range(number)]
-    names += [f"by_{model}" for model in _models(predictions)]
-    rows = [
-        [p.name, _decimals(p.count), *(map(_decimals, [*each, *[0.0] * (number - len(each)), *p.by_model]))]
-        for p, each in zip(predictions, apart)
-    ]
-    return _write_csv(path, ["image", "count", *names], rows)
-
-
-def _models(predictions: Sequence[Prediction]) -> tuple[str, ...]:
-    """Who counted, where several models did; all of one call are by the same."""
-    return next((p.models for p in predictions if p.models), ())
+    names = ["count", *(f"count_{classes[k] if classes is not None else k}" for k in range(number))]
+    names += [f"by_{model}" for model in next((p.models for p in predictions if p.models), ())]
+    cells = [[p.count, *each, *[0.0] * (number - len(each)), *p.by_model] for p, each in zip(predictions, apart)]
+    return names, [[_decimals(value) for value in row] for row in cells]
 
 
 def write_points(predictions: Sequence[Prediction], path: str | Path) -> Path:

@@ -20,8 +20,6 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import torch
 
 from papm.errors import DataError, PapmError
-from papm.predict.ensemble import Ensemble
-from papm.predict.predictor import Counter
 from papm.serve import counting
 from papm.serve.counting import Abandoned, Limits, Upload
 from papm.serve.desk import Busy, Desk
@@ -51,7 +49,7 @@ STATUS: dict[type[PapmError], int] = {Busy: 503, TooLarge: 413, NoMemory: 507}  
 
 
 def application(
-    counter: Counter | Ensemble,
+    counter: counting.Source,
     about: dict[str, Any],
     limits: Limits | None = None,
     names: Collection[str] = (),

@@ -9,7 +9,7 @@ import re
 import threading
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 from torch import Tensor
@@ -22,12 +22,27 @@ from papm.images import decode_image
 from papm.models import info
 from papm.predict.ensemble import Ensemble
 from papm.predict.predictor import Counter
+from papm.predict.tiling import OnTile
 from papm.serve.pictures import density_layer, preview
 from papm.structures import Prediction
 from papm.version import __version__
 
 MOST_POLYGONS, MOST_CORNERS = 100, 10_000  # what a hand draws, with room; a region's cost grows with them
 MOST_MEGAPIXELS = 10_000
+
+
+class Source(Protocol):
+    """What counts: a model, several, or nobody yet."""
+
+    def predict(
+        self,
+        image: Any,
+        *,
+        points: bool = True,
+        name: str = "",
+        roi: Tensor | None = None,
+        on_tile: OnTile | None = None,
+    ) -> Prediction: ...
 
 
 class Abandoned(Exception):
@@ -69,9 +84,7 @@ class Upload:
             raise DataError(f"density is png, values or none, not '{plain_name(self.density)}'")
 
 
-def count(
-    counter: Counter | Ensemble, upload: Upload, stop: threading.Event | None = None, *, limits: Limits
-) -> dict[str, Any]:
+def count(counter: Source, upload: Upload, stop: threading.Event | None = None, *, limits: Limits) -> dict[str, Any]:
     """Count in an upload; `stop` ends it at the next tile."""
 
     def look(done: int = 0, tiles: int = 0) -> None:

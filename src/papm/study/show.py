@@ -1,14 +1,12 @@
-"""A table with what was measured beside what the paper says: as lines, Markdown, JSON or a page."""
+"""A table with what was measured beside what the paper says: as lines, Markdown or JSON."""
 
 from __future__ import annotations
 
 import statistics
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
-from papm.report.page import render
 from papm.study import training
 from papm.study.results import Group, Result, assign
 from papm.study.tables import Cell, Study
@@ -115,17 +113,23 @@ def columns(shown: View) -> list[str]:
     place = ["on"] if len(_places(shown)) > 1 else []
     extra = ["chosen by", "settings"] if shown.everything else []
     best = ["best MAE on test"] if "mae" in shown.study.metrics else []
+    paper = _has_paper(shown)
     return [
         "",
         *place,
-        f"paper {metrics}",
-        f"measured {metrics}",
-        "difference",
+        *([f"paper {metrics}"] if paper else []),
+        f"measured {metrics}" if paper else metrics,
+        *(["difference"] if paper else []),
         "range over seeds",
         "seeds",
         *best,
         *extra,
     ]
+
+
+def _has_paper(shown: View) -> bool:
+    """Whether there is a paper to compare with; a study of one's own may have none."""
+    return any(cell.paper for cell in shown.study.cells)
 
 
 def _places(shown: View) -> set[str]:
@@ -141,20 +145,21 @@ def rows(shown: View) -> list[list[str]]:
 
 def _row(shown: View, line: Line, named: bool) -> list[str]:
     study, cell, group = shown.study, line.cell, line.group
-    digits = [_digits(study, k) for k in range(len(study.metrics))]
+    digits = [digits_of(study, k) for k in range(len(study.metrics))]
     marks = "".join(f" [{n}]" for n in numbers(study, cell))
     paper = (" / ".join(cell.paper) if cell.paper else DASH) + (" (quoted)" if cell.quoted else "") + marks
-    out = [cell.row, *([cell.column] if named else []), paper]
+    compared = _has_paper(shown)
+    out = [cell.row, *([cell.column] if named else []), *([paper] if compared else [])]
     if group is None:
-        out += [DASH] * (5 if "mae" in study.metrics else 4)
+        out += [DASH] * (3 + compared + ("mae" in study.metrics))
         return [*out, "", ""] if shown.everything else out
     means = [group.mean(k) for k in range(len(digits))]
     printed = [cell.printed(k) for k in range(len(digits))]
     apart = [None if m is None or p is None else m - p for m, p in zip(means, printed)]
     out.append(" / ".join(_text(m, d) for m, d in zip(means, digits)) + _where(group))
-    out.append(
-        " / ".join(_text(a, d, "+") for a, d in zip(apart, digits)) if any(a is not None for a in apart) else DASH
-    )
+    if compared:
+        known = any(a is not None for a in apart)
+        out.append(" / ".join(_text(a, d, "+") for a, d in zip(apart, digits)) if known else DASH)
     spread = group.values(0)
     out.append(f"{_text(min(spread), digits[0])} to {_text(max(spread), digits[0])}" if len(spread) > 1 else DASH)
     out.append(", ".join(str(s.seed) for s in group.seeds))
@@ -192,8 +197,8 @@ def caption(shown: View) -> str:
     return " ".join(said)
 
 
-def _digits(study: Study, metric: int) -> int:
-    """As many decimals as the paper prints."""
+def digits_of(study: Study, metric: int) -> int:
+    """As many decimals as the paper prints, or as are usual."""
     printed = [len(c.paper[metric].partition(".")[2]) for c in study.cells if c.paper]
     return max(printed, default=0) or study.figures[metric].digits
 
@@ -277,18 +282,3 @@ def _summary(group: Group, metric: int) -> Mapping[str, float] | None:
         return None
     spread = {"std": statistics.stdev(values)} if len(values) > 1 else {}
     return {"mean": statistics.fmean(values), "min": min(values), "max": max(values), **spread}
-
-
-def write_page(shown: View, path: Path) -> Path:
-    """The same as one HTML file."""
-    return render(
-        "study.html.j2",
-        path,
-        title=shown.study.title,
-        where=shown.study.where,
-        columns=columns(shown),
-        rows=rows(shown),
-        caption=caption(shown),
-        remarks=shown.remarks,
-        notes=notes(shown),
-    )

@@ -9,10 +9,11 @@ from __future__ import annotations
 
 import math
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Literal, get_args
 
 import torch
+from numpy.typing import ArrayLike
 from torch import Tensor
 
 from papm.compiled import shared_limit
@@ -114,9 +115,9 @@ def _refuse(wrong: Tensor, message: str) -> None:
 
 
 def sinkhorn(
-    a: Tensor,
-    b: Tensor,
-    cost: Tensor,
+    a: Tensor | ArrayLike,
+    b: Tensor | ArrayLike,
+    cost: Tensor | ArrayLike,
     reg: float = 10.0,
     iterations: int = 100,
     solver: Solver = "auto",
@@ -128,6 +129,8 @@ def sinkhorn(
 ) -> TransportResult:
     """Entropic transport between weights a [n] and b [m] at cost [n, m]; or batched [B, n], [B, m], [B, n, m].
 
+    Arrays of numpy do as well as tensors. `plan()` of the result is what goes from where to where, `value` what it costs.
+
     `dustbin` is the cost of leaving mass unmatched (infinite: none may be; then use the log solver). `tolerance` stops at
     that marginal error; `scaling` < 1 anneals ε down to `reg` by that ratio; `init` is a point potential α to start from.
 
@@ -136,6 +139,7 @@ def sinkhorn(
     tensor([[0.5000, 0.0000], [0.0000, 0.5000]])
     """
     check_settings(reg, iterations)
+    a, b, cost = (t if isinstance(t, Tensor) else torch.as_tensor(t) for t in (a, b, cost))
     batched = cost.dim() == 3
     if not batched:
         a, b, cost = a[None], b[None], cost[None]
@@ -245,9 +249,17 @@ def choose(window: Window | None, size: tuple[int, int], cost: Cost, reg: float,
     return "compiled" if like.device.type == "cpu" and native.usable(window, like.dtype) else "sparse"
 
 
+def _one_image(points: Tensor | ArrayLike, index: int) -> Tensor:
+    """The points of one image of a list, [n, 2]."""
+    xy = torch.as_tensor(points)
+    if xy.dim() != 2 or xy.shape[1] != 2:
+        raise ConfigError(f"the points of image {index} of the batch must be [n, 2], not {list(xy.shape)}")
+    return xy
+
+
 def grid_sinkhorn(
-    points: PointBatch,
-    density: Tensor,
+    points: PointBatch | Sequence[Tensor | ArrayLike],
+    density: Tensor | ArrayLike,
     stride: int,
     cost: str | Cost = "l2",
     reg: float = 10.0,
@@ -262,7 +274,7 @@ def grid_sinkhorn(
     top: Tensor | None = None,
     height: Tensor | None = None,
 ) -> TransportResult:
-    """Entropic transport between the points of B images and their density maps [B, h, w] of that stride.
+    """Entropic transport between the points of B images, also a list of [n, 2], and their density maps [B, h, w].
 
     Each point of an image weighs 1/n, each cell z/(Σz + 1e-6) (DM-Count's). An image without points or without mass gives
     a plan of zeros. `reach` sets the dustbin's cost as the distance in pixels at which moving costs as much as leaving.
@@ -276,6 +288,9 @@ def grid_sinkhorn(
     (64.0, torch.Size([1, 1, 4]))
     """
     check_settings(reg, iterations, solver)
+    density = density if isinstance(density, Tensor) else torch.as_tensor(density)
+    if not isinstance(points, PointBatch):
+        points = PointBatch.from_list([_one_image(p, k) for k, p in enumerate(points)], density.device)
     if density.dim() != 3 or len(points) != len(density):
         raise ConfigError(
             f"transport takes a density [B, h, w] and the points of B images, not {tuple(density.shape)} "

@@ -73,6 +73,9 @@ def test_seeds_that_overlap_prove_nothing() -> None:
     assert clearly_less(few, many)
     wide = Figure((few.mae - 2, few.mae + 2), (0, 1), None, few.interval, few.errors)
     assert not clearly_less(wide, many)
+    # One seed of the worse within those of the better is enough.
+    spread = Figure((many.mae - 1.1, many.mae + 1.1), (0, 1), None, many.interval, many.errors)
+    assert not clearly_less(few, spread) and spread.mae == pytest.approx(many.mae)
     narrow = Figure((few.mae - 0.1, few.mae + 0.1), (0, 1), None, few.interval, few.errors)
     assert clearly_less(narrow, many) and not clearly_less(many, narrow)
 
@@ -136,6 +139,21 @@ def test_rows_and_csv_agree() -> None:
     assert lines[3]["mae"] == "" and lines[3]["seeds"] == ""
     first = tables.rows(t)[0]
     assert first[0] == "gl" and f"{found.mae:.2f}" in first[2] and " to " in first[2] and "+" in first[2]
+
+
+def test_the_interval_of_several_seeds_is_the_mean_of_their_ends(tmp_path: Path) -> None:
+    from papm.study.results import Group, Result, Seed
+
+    def seed(number: int, mae: float, ends: list[float] | None) -> Seed:
+        values = {"dataset": "synthetic", "mae": mae, "rmse": 2 * mae, "intervals": {"mae": ends} if ends else {}}
+        return Seed(number, (mae,), None, (Result(Path(f"a-s{number}.json"), values, {}),))
+
+    both = Group("last", {}, (seed(0, 4.0, [3.0, 5.0]), seed(1, 6.0, [4.0, 9.0])))
+    found = tables._figure(both, tmp_path)
+    assert found is not None and found.maes == (4.0, 6.0) and found.seeds == (0, 1)
+    assert found.interval == (3.5, 7.0) and found.rmse == 10.0 and found.spread == (4.0, 6.0)
+    one = tables._figure(Group("last", {}, (seed(0, 4.0, [3.0, 5.0]), seed(1, 6.0, None))), tmp_path)
+    assert one is not None and one.interval is None
 
 
 def test_errors_come_from_the_runs_of_the_results(tmp_path: Path) -> None:

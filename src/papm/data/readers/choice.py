@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from papm.data.file_formats import FORMATS
-from papm.data.readers.formats import head_lines
+from papm.data.readers.formats import first_row, head_lines
 from papm.data.readers.kinds import NO, SURELY, Format, Sheet, Sidecar
 from papm.data.readers.layout import Place, ambiguous, find_sheets, sidecars
 from papm.errors import DataError
@@ -52,11 +52,16 @@ def choose(root: Path, place: Place, formats: Sequence[Format]) -> Format | list
 
 def _unread(place: Place) -> str:
     """A file beside the images that no format fits, in words."""
-    names = {p.name for files in place.files for p in files.values() if p.suffix and p.is_file()}
-    others = sorted(names - {i.name for i in place.images})
+    files = {p.name: p for files in place.files for p in files.values() if p.suffix and p.is_file()}
+    others = sorted(set(files) - {i.name for i in place.images})
     if not others:
         return ""
     more = f" and {len(others) - 1} more" if len(others) > 1 else ""
+    tables = [name for name in others if files[name].suffix.lower() in (".csv", ".tsv") and first_row(files[name])]
+    if tables:
+        return (
+            f" that papm can read (the columns of {tables[0]} are {first_row(files[tables[0]])}; rename those it needs)"
+        )
     return f" that papm can read ({others[0]}{more}: not in a form it knows, or not named after an image)"
 
 

@@ -362,9 +362,9 @@ def _find(name: str, beside: Path, root: Path, places: list[Place]) -> list[Path
 
 
 def _but(name: str, places: list[Place]) -> str:
-    """The image that is there instead of one that is not: of the same name with another ending."""
+    """What to do about an image that is not there; one of the same name with another ending may be."""
     alike = next((m for p in places for m in p.by_stem.get(nfc(Path(name).stem), ())), None)
-    return "" if alike is None else f"; {alike.name!r} is, and the names must agree"
+    return "; put it back or take it out here" if alike is None else f"; {alike.name!r} is, and the names must agree"
 
 
 def _load_row(points: Points, image: Path, path: Path, context: Context) -> Annotation:

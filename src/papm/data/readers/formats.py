@@ -23,8 +23,10 @@ X_NAMES = frozenset({"x", "col", "column", "px", "pos_x", "x_px", "x_coord", "ce
 Y_NAMES = frozenset({"y", "row", "py", "pos_y", "y_px", "y_coord", "center_y", "cy", "centroid y px"})
 LABEL_NAMES = frozenset({"label", "class", "category", "type", "class_id", "label_id", "category_id"})
 IMAGE_NAMES = frozenset(
-    {"image", "file", "filename", "file_name", "image_name", "img", "path", "image_path", "image_id"}
+    {"image", "file", "filename", "file_name", "image_name", "img", "path", "image_path", "image_id", "image_file"}
+    | {"photo", "photograph", "picture", "photo_name", "picture_name"}
 )
+_UNIT = re.compile(r"\s*[(\[]\s*(px|pixels?)\s*[)\]]$")  # of a heading; other units are not pixels
 
 
 @dataclass
@@ -85,9 +87,19 @@ def _column(names: Sequence[str], known: Collection[str]) -> int | None:
     return next((i for i, n in enumerate(names) if n in known), None)
 
 
+def _heading(cell: str) -> str:
+    """A heading as the known names are written.
+
+    >>> _heading(" X (px)"), _heading("File name"), _heading("Centroid X px"), _heading("X (mm)")
+    ('x', 'file_name', 'centroid x px', 'x_(mm)')
+    """
+    name = _UNIT.sub("", cell.strip().strip("\"'").lower())
+    return name if name in X_NAMES or name in Y_NAMES else re.sub(r"\s+", "_", name)
+
+
 def _header(cells: Sequence[str]) -> _Columns | None:
     """Columns by name, when a row names x and y."""
-    names = [c.strip().strip("\"'").lower() for c in cells]
+    names = [_heading(c) for c in cells]
     x, y = _column(names, X_NAMES), _column(names, Y_NAMES)
     if x is None or y is None:
         return None
@@ -188,7 +200,8 @@ def read_csv(path: Path, categories: Collection[str] | None = None) -> Table:
             if columns is None:
                 found = ", ".join(c.strip() for c in cells)[:120]
                 message = (
-                    f"expected a header with the columns image, x and y (and label), or rows of these; found: {found}"
+                    "expected a header with the columns image, x and y (and label), or rows of these; found:"
+                    f" {found}; rename the columns"
                 )
                 raise AnnotationError([Fault(path, number, message)])
             if _header(cells) is not None:
@@ -298,6 +311,12 @@ def csv_columns(cells: Sequence[str]) -> _Columns | None:
     if len(cells) >= 3 and is_image_name(cells[0].strip().replace("\\", "/").rsplit("/", 1)[-1]):
         return _Columns(1, 2, 3, 0)
     return None
+
+
+def first_row(path: Path) -> str:
+    """What the first row of a table says, its cells divided by commas; nothing of a file that is no table."""
+    rows = _first_rows(path)[:1]
+    return ", ".join(c.strip() for c in rows[0])[:120] if rows and len(rows[0]) > 1 else ""
 
 
 def looks_like_csv(path: Path) -> bool:

@@ -34,6 +34,7 @@ FOLDER, TABLE, EVERY = "roi", "roi.json", "all"
 _MOST_CORNERS = 100_000
 
 Polygons = Sequence[NDArray[np.float64]]  # each [n, 2]
+SizeOf = Callable[[Path], tuple[int, int]]
 
 
 def with_regions(root: Path, places: Sequence[Place], found: Mapping[str, Sequence[Entry]]) -> dict[str, list[Entry]]:
@@ -51,29 +52,32 @@ def with_regions(root: Path, places: Sequence[Place], found: Mapping[str, Sequen
     return out
 
 
-def read_mask(path: Path, image: Path) -> Tensor:
+def read_mask(path: Path, image: Path, size_of: SizeOf = image_size) -> Tensor:
     """Region of interest, bool [H, W], of a mask: the pixels that are not black."""
     mask = read_image(path).amax(0) > 0
-    size = image_size(image)
+    size = size_of(image)
     if tuple(mask.shape) != size:
         region, whole = (f"{w}×{h}" for h, w in (mask.shape, size))
         raise DataError(f"{path}: a region of interest of {region} pixels, the image {image.name} is {whole}")
     return mask
 
 
-def open_regions(path: Path) -> Callable[[Path], Tensor | None]:
-    """The regions a user names for images anywhere: a mask for all of them, a folder of masks, or polygons (`roi.json`)."""
+def open_regions(path: Path, size_of: SizeOf = image_size) -> Callable[[Path], Tensor | None]:
+    """The regions a user names for images anywhere: a mask for all of them, a folder of masks, or polygons (`roi.json`).
+
+    `size_of` says how large the picture in a file is, (H, W).
+    """
     if path.is_dir():
         masks = files(path, ".png")
         if not masks:
             raise DataError(f"{path}: there are no masks (NAME.png) in this folder")
-        source: Source = partial(_mask_of, masks)
+        source: Source = partial(_mask_of, masks, size_of=size_of)
     elif not path.exists():
         raise DataError(f"{path}: no such mask, folder of masks or table of polygons")
     elif path.suffix.lower() == ".json":
-        source = partial(_polygons_of, read_polygons(path))
+        source = partial(_polygons_of, read_polygons(path), size_of=size_of)
     else:
-        return lambda image: read_mask(path, image)
+        return lambda image: read_mask(path, image, size_of)
 
     def region(image: Path) -> Tensor | None:
         found = source(image)
@@ -169,17 +173,19 @@ def _of(image: Path, sources: Sequence[Source]) -> Callable[[], Tensor] | None:
     return next((region for source in sources if (region := source(image)) is not None), None)
 
 
-def _mask_of(masks: Mapping[str, Path], image: Path) -> Callable[[], Tensor] | None:
+def _mask_of(masks: Mapping[str, Path], image: Path, size_of: SizeOf = image_size) -> Callable[[], Tensor] | None:
     path = masks.get(image.stem) or masks.get(EVERY)
-    return None if path is None else partial(read_mask, path, image)
+    return None if path is None else partial(read_mask, path, image, size_of)
 
 
-def _polygons_of(polygons: Mapping[str, Polygons], image: Path) -> Callable[[], Tensor] | None:
+def _polygons_of(
+    polygons: Mapping[str, Polygons], image: Path, size_of: SizeOf = image_size
+) -> Callable[[], Tensor] | None:
     for name in (image.name, image.stem, "*"):
         if name in polygons:
-            return partial(_drawn, polygons[name], image)
+            return partial(_drawn, polygons[name], image, size_of)
     return None
 
 
-def _drawn(polygons: Polygons, image: Path) -> Tensor:
-    return inside(polygons, image_size(image))
+def _drawn(polygons: Polygons, image: Path, size_of: SizeOf) -> Tensor:
+    return inside(polygons, size_of(image))

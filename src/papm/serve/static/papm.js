@@ -27,6 +27,8 @@ async function begin() {
     return;
   }
   document.title = `${model.name} · papm`;
+  document.body.classList.toggle("alone", alone());
+  if (alone()) document.querySelector("input[value=dots]").click();
   const about = [model.name, model.method, model.backbone, model.trained_on && `trained on ${model.trained_on}`, model.steps && `${model.steps} steps`];
   $("about").textContent = about.filter(Boolean).join(" · ");
   for (const [k, name] of model.classes.entries()) $("class").append(new Option(name, k));
@@ -92,6 +94,13 @@ async function open(item) {
 
 // --- the list and the figures ------------------------------------------------------------------------------------------
 
+const alone = () => model.counts === "none"; // no model: what is counted is the dots
+
+function recount(item) {
+  if (!alone() || !item.reply) return;
+  item.reply.count = item.dots.length;
+  item.reply.classes?.forEach((kind, k) => (kind.count = item.dots.filter((d) => (d.label || 0) === k).length));
+}
 
 function showList() {
   $("images").replaceChildren(...items.map((item) => {
@@ -118,18 +127,19 @@ function showRow(item) {
   name.textContent = item.name;
   value.className = { done: "value", failed: "value bad" }[item.state] || "value wait";
   value.textContent = { waiting: "waiting", counting: "counting…", failed: "not counted" }[item.state] || number(item.reply.count);
-  if (item.checked) value.textContent += ` → ${item.dots.length}`;
+  if (item.checked) value.textContent += alone() ? " ✓" : ` → ${item.dots.length}`;
   item.button.replaceChildren(item.thumb || document.createElement("canvas"), name, value);
   item.button.title = item.name;
   item.button.setAttribute("aria-current", item === current);
 }
 
 function refresh(item) {
+  recount(item);
   if (item.button) showRow(item);
   const done = counted(), failed = items.filter((i) => i.state === "failed").length;
   const left = items.length - done.length - failed;
   const total = number(done.reduce((sum, i) => sum + i.reply.count, 0));
-  const parts = [`${done.length} of ${items.length} image${items.length > 1 ? "s" : ""} counted`, done.length > 1 && `${total} in all`, failed && `${failed} not counted`, left && "counting…"];
+  const parts = [`${done.length} of ${items.length} image${items.length > 1 ? "s" : ""} ${alone() ? "open" : "counted"}`, done.length > 1 && `${total} in all`, failed && `${failed} not counted`, left && "counting…"];
   $("status").textContent = items.length ? parts.filter(Boolean).join(" · ") : "";
   if (item === current) {
     if (item.image && !item.fitted) fit();
@@ -147,12 +157,13 @@ function showFigures() {
   $("dots").textContent = done ? number(item.dots.length) : "–";
   const added = done ? item.dots.filter((d) => d.own).length : 0;
   const removed = done ? item.reply.points.length - (item.dots.length - added) : 0;
-  $("dots-note").textContent = added || removed ? `${added} added, ${removed} removed by hand` : done ? "the model’s points" : "";
+  $("dots-note").textContent = alone() ? "" : added || removed ? `${added} added, ${removed} removed by hand` : done ? "the model’s points" : "";
   $("in-region").hidden = !item?.roi;
   if (item?.roi) {
     const inside = item.dots.filter((d) => within(d, item.roi)).length;
-    $("region").textContent = item.region?.count === undefined ? "…" : number(item.region.count);
-    $("region-note").textContent = item.region?.fault || `model’s count; ${inside} dot${inside === 1 ? "" : "s"}`;
+    const dots = `${inside} dot${inside === 1 ? "" : "s"}`;
+    $("region").textContent = alone() ? inside : item.region?.count === undefined ? "…" : number(item.region.count);
+    $("region-note").textContent = item.region?.fault || (alone() ? "" : `model’s count; ${dots}`);
   }
   showClasses($("classes"), (done && item.reply.classes) || [], item);
   showModels($("models"), (done && item.reply.models) || []);
@@ -187,7 +198,7 @@ function showTools() {
   $("get-dots").textContent = checked > 1 ? `Checked dots (${checked})` : "Checked dots";
   $("dots-help").textContent = checked
     ? "Put each NAME.txt beside its image: papm train reads them."
-    : "Correct or check the dots of an image to download them for papm train.";
+    : `${alone() ? "Mark" : "Correct"} or check the dots of an image to download them for papm train.`;
 }
 
 async function select(item) {
@@ -304,6 +315,7 @@ async function closeRegion() {
   item.roi = roi;
   item.region = {};
   showFigures();
+  if (alone()) return;
   try {
     const made = await (await post("api/count", { image: item.file, roi: JSON.stringify(roi), density: "none" })).json();
     if (item.roi === roi) item.region = made;

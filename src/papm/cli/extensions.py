@@ -1,0 +1,66 @@
+"""Losses, networks and datasets from outside the package: `PAPM_IMPORT` names the files or modules that register them."""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+import os
+import sys
+from pathlib import Path
+
+from papm.errors import ConfigError, PapmError
+
+VARIABLE = "PAPM_IMPORT"
+
+
+def load_extensions(names: str | None = None) -> tuple[str, ...]:
+    """Import what the variable names, in its order: Python files, or modules, divided as the parts of PATH are.
+
+    Processes that a command starts inherit the variable, and so know what it knows.
+    """
+    text = os.environ.get(VARIABLE, "") if names is None else names
+    wanted = tuple(w.strip() for w in text.split(os.pathsep) if w.strip())
+    for name in wanted:
+        try:
+            _load(name)
+        except PapmError as error:
+            raise ConfigError(f"{VARIABLE}: {name}: {error}") from error
+        except Exception as error:  # code of somebody else may raise anything
+            lines = str(error).splitlines() or [""]
+            raise ConfigError(
+                f"{VARIABLE}: {name} cannot be imported ({type(error).__name__}: {lines[0]}){_line(error, name)};"
+                " mend it, or unset the variable"
+            ) from error
+    return wanted
+
+
+def _load(name: str) -> None:
+    path = Path(name).expanduser()
+    if path.suffix != ".py":
+        importlib.import_module(name)
+        return
+    if not path.is_file():
+        raise ConfigError(f"no such file in {Path.cwd()}; a full path works from every folder")
+    module = f"papm_import_{path.resolve().stem}"
+    if module in sys.modules and getattr(sys.modules[module], "__file__", None) == str(path.resolve()):
+        return
+    spec = importlib.util.spec_from_file_location(module, path.resolve())
+    assert spec is not None and spec.loader is not None  # it ends in .py
+    made = importlib.util.module_from_spec(spec)
+    sys.modules[module] = made
+    try:
+        spec.loader.exec_module(made)
+    except BaseException:
+        del sys.modules[module]
+        raise
+
+
+def _line(error: BaseException, name: str) -> str:
+    """Where in the file it went wrong: the innermost line of that file."""
+    found = ""
+    trace = error.__traceback__
+    while trace is not None:
+        if Path(trace.tb_frame.f_code.co_filename).name == Path(name).name:
+            found = f" on line {trace.tb_lineno}"
+        trace = trace.tb_next
+    return found  # a SyntaxError says it itself

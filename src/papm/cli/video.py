@@ -1,0 +1,113 @@
+"""What `papm predict` does with a video: counts over time, a page, and a video of what was seen."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from statistics import fmean
+from typing import TYPE_CHECKING, Any
+
+from papm.errors import DataError
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from papm.predict.ensemble import Ensemble
+    from papm.predict.predictor import Counter
+    from papm.structures import Prediction
+
+VIDEOS = "videos"  # a folder a video in it
+COUNTS, POINTS, PAGE, OVERLAY = "counts.csv", "points.csv", "video.html", "overlay.webm"
+
+
+@dataclass
+class CountedVideo:
+    """What was counted in one video, frame by frame."""
+
+    name: str
+    folder: Path
+    frames: list[tuple[int, float]] = field(default_factory=list)  # number and seconds
+    predictions: list[Prediction] = field(default_factory=list)
+
+    @property
+    def counts(self) -> list[float]:
+        return [p.count for p in self.predictions]
+
+    def summary(self) -> dict[str, Any]:
+        """As JSON types."""
+        each = [
+            {"frame": n, "seconds": round(s, 3), "count": round(c, 3)} for (n, s), c in zip(self.frames, self.counts)
+        ]
+        figures = {"mean": fmean(self.counts), "lowest": min(self.counts), "highest": max(self.counts)}
+        return {"video": self.name, **{k: round(v, 3) for k, v in figures.items()}, "frames": each}
+
+    def sentence(self) -> str:
+        counts, times = self.counts, [s for _, s in self.frames]
+        low, high = (counts.index(f(counts)) for f in (min, max))
+        return (
+            f"{fmean(counts):9.1f}  {self.name}: mean of {len(counts)} frames, {counts[low]:.1f} at {times[low]:.1f} s"
+            f" to {counts[high]:.1f} at {times[high]:.1f} s"
+        )
+
+
+def count_video(
+    made: CountedVideo,
+    path: Path,
+    counter: Counter | Ensemble,
+    *,
+    every: float,
+    points: bool = True,
+    overlays: bool = True,
+    region: Tensor | None = None,
+) -> None:
+    """Count one frame every so many seconds; what was counted before an interruption is written too."""
+    from papm.cli import ui
+    from papm.cli.predict import dimmed
+    from papm.predict.overlay import overlay
+    from papm.predict.video import Video, VideoWriter, playing_rate
+
+    shown: dict[str, tuple[float, float, Tensor]] = {}  # the fullest and the emptiest frame: count, seconds, picture
+    with Video(path) as video:
+        drawn = VideoWriter(made.folder / OVERLAY, playing_rate(video, every))
+        try:
+            with ui.items(f"counting {made.name}", video.expected(every)) as advance:
+                for frame in video.read(every):
+                    if region is not None and tuple(region.shape) != tuple(frame.image.shape[1:]):
+                        raise DataError(f"{path}: the frames change their size, and a region of interest cannot follow")
+                    name = f"{frame.number:06d}"
+                    found = counter.predict(frame.image, points=points, name=name, roi=region, on_tile=advance.part)
+                    made.frames.append((frame.number, frame.seconds))
+                    made.predictions.append(replace(found, density=None, by_class=tuple(found.class_counts)))
+                    if overlays:
+                        image = dimmed(frame.image, region)
+                        picture = overlay(image, found.density, found.stride, points=found.points, count=found.count)
+                        drawn.write(picture)
+                        if "most" not in shown or found.count > shown["most"][0]:
+                            shown["most"] = (found.count, frame.seconds, picture)
+                        if "least" not in shown or found.count < shown["least"][0]:
+                            shown["least"] = (found.count, frame.seconds, picture)
+                    advance()
+            if not made.frames:
+                raise DataError(f"{path}: not one frame of this video can be read")
+            if video.frames_read < 0.9 * video.frames:
+                ui.note(
+                    f"WARNING: {made.name} ends after {video.frames_read} of {video.frames} frames; the rest cannot be read"
+                )
+        finally:
+            drawn.close()
+            if made.frames:
+                _write(made, points, overlays, shown)
+
+
+def _write(made: CountedVideo, points: bool, overlays: bool, shown: dict[str, tuple[float, float, Tensor]]) -> None:
+    from papm.predict.results import write_frames, write_points
+    from papm.report.video import write_video_page
+
+    write_frames(made.frames, made.predictions, made.folder / COUNTS)
+    if points:
+        write_points(made.predictions, made.folder / POINTS)
+    pictures = (
+        [(f"The {word}: {c:.1f} at {s:.1f} s", p) for word, (c, s, p) in shown.items()] if len(made.frames) > 1 else []
+    )
+    seconds = [s for _, s in made.frames]
+    write_video_page(made.folder / PAGE, made.name, seconds, made.predictions, pictures, OVERLAY if overlays else None)

@@ -1,0 +1,183 @@
+"""Frames of a video, and a video of what was counted in them. OpenCV reads and writes: `pip install "papm[video]"`."""
+
+from __future__ import annotations
+
+import contextlib
+import math
+import os
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from papm.errors import ConfigError, DataError
+from papm.images import max_pixels
+
+SUFFIXES = (".mp4", ".m4v", ".mov", ".avi", ".mkv", ".webm", ".mpg", ".mpeg", ".wmv", ".mts", ".m2ts", ".3gp")
+SLOWEST = 4.0  # frames a second at which what was counted is shown at least
+ASSUMED = 25.0  # frames a second of a file that does not say
+
+
+def is_video_name(name: str) -> bool:
+    """Whether a file of this name is taken for a video.
+
+    >>> is_video_name("Gate 3.MP4"), is_video_name("gate.jpg")
+    (True, False)
+    """
+    return name.lower().endswith(SUFFIXES)
+
+
+@dataclass(frozen=True)
+class Frame:
+    """One picture of a video."""
+
+    number: int  # from 0, as they follow in the file
+    seconds: float  # from the beginning
+    image: Tensor  # uint8 [3, H, W], RGB, turned upright as the camera says
+
+
+class Video:
+    """A video file to read frames from, once."""
+
+    def __init__(self, path: str | Path) -> None:
+        self.path = Path(path)
+        cv2 = opencv()
+        if not self.path.is_file():
+            raise DataError(f"{self.path}: no such video")
+        # FFmpeg and a full path: other readers of OpenCV take a name for a pattern, an address or a command.
+        with _silent():
+            self._capture = cv2.VideoCapture(str(self.path.resolve()), cv2.CAP_FFMPEG)
+        width, height, rate, frames = (
+            self._get(cv2.CAP_PROP_FRAME_WIDTH),
+            self._get(cv2.CAP_PROP_FRAME_HEIGHT),
+            self._get(cv2.CAP_PROP_FPS),
+            self._get(cv2.CAP_PROP_FRAME_COUNT),
+        )
+        if not self._capture.isOpened() or width < 1 or height < 1:
+            self.close()
+            raise DataError(f"{self.path}: cannot be read as a video; is it whole?")
+        if width * height > max_pixels():
+            self.close()
+            raise DataError(f"{self.path}: frames of {width:.0f}×{height:.0f} pixels; the limit is {max_pixels():,}")
+        self.size = (int(height), int(width))
+        self.rate = rate if 0 < rate <= 1000 else ASSUMED
+        self.frames = int(frames) if 0 < frames < 1e9 else 0  # as the file says; 0 where it does not
+
+    def read(self, every: float = 0.0) -> Iterator[Frame]:
+        """The first frame, and then one whenever `every` seconds have passed; all of them with 0."""
+        cv2 = opencv()
+        number, due, slack = 0, 0.0, 0.5 / self.rate
+        last = -1.0
+        while self._capture.grab():
+            stamp = self._get(cv2.CAP_PROP_POS_MSEC) / 1000
+            # Some files have no time stamps, or ones that jump back.
+            last = seconds = stamp if stamp > last or number == 0 else number / self.rate
+            if seconds + slack >= due:
+                done, picture = self._capture.retrieve()
+                if done:
+                    yield Frame(number, max(0.0, seconds), _rgb(picture))
+                    due = (math.floor((seconds + slack) / every) + 1) * every if every > 0 else 0.0
+            number += 1
+        self.frames_read = number
+
+    def expected(self, every: float = 0.0) -> int:
+        """How many frames `read` will give, as far as the file says; 0 where it does not."""
+        if not self.frames or every <= 0:
+            return self.frames
+        return math.floor(max(0, self.frames - 1) / self.rate / every + 1e-6) + 1
+
+    def _get(self, key: int) -> float:
+        value = float(self._capture.get(key))
+        return value if math.isfinite(value) else 0.0
+
+    def close(self) -> None:
+        self._capture.release()
+
+    def __enter__(self) -> Video:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+
+class VideoWriter:
+    """Writes frames uint8 [3, H, W] of one size to a WebM file, which takes its place when it is closed."""
+
+    def __init__(self, path: str | Path, rate: float) -> None:
+        self.path, self.rate = Path(path), rate
+        self._part = self.path.with_name(f".{self.path.stem}.tmp{self.path.suffix}")
+        self._writer: Any = None
+        self._size = (0, 0)
+
+    def write(self, image: Tensor) -> None:
+        picture = np.ascontiguousarray(image.permute(1, 2, 0).numpy()[..., ::-1])
+        if self._writer is None:
+            self._size = (image.shape[2] // 2 * 2, image.shape[1] // 2 * 2)  # the codec wants even sides
+            self._writer = self._open()
+        width, height = self._size
+        self._writer.write(np.ascontiguousarray(picture[:height, :width]))
+
+    def _open(self) -> Any:
+        cv2 = opencv()
+        if min(self._size) < 2:
+            raise DataError(f"{self.path}: frames are too small for a video; leave it out with --no-overlays")
+        self.path.parent.mkdir(parents=True, exist_ok=True)
+        with _silent():
+            made = cv2.VideoWriter(
+                str(self._part.resolve()), cv2.CAP_FFMPEG, cv2.VideoWriter_fourcc(*"VP80"), self.rate, self._size
+            )
+        if not made.isOpened():
+            raise DataError(f"{self.path}: OpenCV cannot write a video here; leave it out with --no-overlays")
+        return made
+
+    def close(self) -> None:
+        if self._writer is not None:
+            self._writer.release()
+            self._writer = None
+            self._part.replace(self.path)
+
+    def __enter__(self) -> VideoWriter:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+
+def playing_rate(video: Video, every: float) -> float:
+    """Frames a second at which the frames that were counted are shown: as fast as they passed, or faster."""
+    return min(60.0, max(SLOWEST, video.rate if every <= 0 else min(video.rate, 1 / every)))
+
+
+def _rgb(picture: Any) -> Tensor:
+    return torch.from_numpy(np.ascontiguousarray(picture[..., ::-1].transpose(2, 0, 1)))
+
+
+def opencv() -> ModuleType:
+    """OpenCV, told to be quiet and to open files only."""
+    os.environ.setdefault("OPENCV_FFMPEG_LOGLEVEL", "-8")
+    os.environ.setdefault("OPENCV_FFMPEG_CAPTURE_OPTIONS", "protocol_whitelist;file")
+    try:
+        import cv2
+    except ImportError:
+        raise ConfigError('videos need OpenCV: pip install "papm[video]"') from None
+    found: ModuleType = cv2
+    return found
+
+
+@contextlib.contextmanager
+def _silent() -> Iterator[None]:
+    """Without what OpenCV says on standard error: of a file that is no video, of a tag that WebM does not need."""
+    kept = os.dup(2)
+    nowhere = os.open(os.devnull, os.O_WRONLY)
+    try:
+        os.dup2(nowhere, 2)
+        yield
+    finally:
+        os.dup2(kept, 2)
+        os.close(kept)
+        os.close(nowhere)

@@ -1,0 +1,53 @@
+"""A study as one HTML file: the table, and its first figure drawn."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from papm.report import charts, page
+from papm.report.charts import Bars
+from papm.report.svg import WIDTH
+from papm.study.show import View, caption, columns, notes, rows
+
+MOST = 24  # bars that a chart has room for
+
+
+def write_page(shown: View, path: Path) -> Path:
+    """The table with its remarks and notes; a chart where there is something to compare."""
+    chart = bars(shown)
+    return page.render(
+        "study.html.j2",
+        path,
+        title=shown.study.title,
+        where=shown.study.where,
+        columns=columns(shown),
+        rows=rows(shown),
+        caption=caption(shown),
+        remarks=shown.remarks,
+        notes=notes(shown),
+        chart=None if chart is None else page.chart(chart),
+        metric=shown.study.figures[0].title,
+    )
+
+
+def bars(shown: View) -> str | None:
+    """The first metric: a group of bars a row, a bar a column, whiskers over seeds; None of one bar, or of too many."""
+    found = {(line.cell.row, line.cell.column): line.group for line in shown.lines if line.group is not None}
+    names = list(dict.fromkeys(row for row, _ in found))
+    places = list(dict.fromkeys(place for _, place in found))
+    if shown.everything or not 2 <= len(names) * len(places) <= MOST:
+        return None
+
+    def series(place: str) -> Bars:
+        groups = [found.get((name, place)) for name in names]
+        values = [[] if g is None else g.values(0) for g in groups]
+        several = [v if len(v) > 1 else [] for v in values]
+        return Bars(
+            place,
+            [None if g is None else g.mean(0) for g in groups],
+            [min(v, default=None) for v in several],
+            [max(v, default=None) for v in several],
+        )
+
+    title = shown.study.figures[0].title
+    return charts.bar_chart(names, [series(p) for p in places], title=title, y_label=title, width=2 * WIDTH)

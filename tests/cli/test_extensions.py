@@ -1,0 +1,100 @@
+"""Losses and datasets from outside the package."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+import papm
+from papm.cli.extensions import VARIABLE, load_extensions
+from papm.cli.main import main
+from papm.errors import ConfigError
+from papm.methods import METHODS
+
+MINE = """
+from papm.losses.density import DensityLoss
+from papm.losses.base import register
+from papm.methods import METHODS, Method
+
+if "outside" in METHODS:
+    raise RuntimeError("imported twice")
+register("outside", DensityLoss)
+METHODS["outside"] = Method("outside", "outside", "from outside")
+"""
+
+
+@pytest.fixture
+def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    from papm.losses import base
+
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("PYTHONPATH", str(Path(papm.__file__).parents[1]))
+    before = dict(METHODS), dict(base._FACTORIES), set(sys.modules)
+    yield tmp_path
+    METHODS.clear()
+    METHODS.update(before[0])
+    base._FACTORIES.clear()
+    base._FACTORIES.update(before[1])
+    for name in set(sys.modules) - before[2]:
+        if name.startswith("papm_import_"):
+            del sys.modules[name]
+
+
+def test_a_file_registers_what_it_has_once(here: Path) -> None:
+    (here / "mine.py").write_text(MINE, encoding="utf-8")
+    assert load_extensions("mine.py") == ("mine.py",) and "outside" in METHODS
+    assert load_extensions(f" {here / 'mine.py'} {os.pathsep}") == (str(here / "mine.py"),)  # the same file: not again
+
+
+def test_a_module_of_the_path(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (here / "papm_import_me.py").write_text(MINE, encoding="utf-8")
+    monkeypatch.syspath_prepend(str(here))
+    assert load_extensions("papm_import_me") == ("papm_import_me",) and "outside" in METHODS
+
+
+def test_nothing_is_imported_without_the_variable(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv(VARIABLE, raising=False)
+    assert load_extensions() == ()
+
+
+@pytest.mark.parametrize(
+    ("content", "words"),
+    [
+        ("x = 1\nraise ValueError('no\\nway')", r"bad\.py cannot be imported \(ValueError: no\) on line 2; mend it"),
+        ("x = (", r"bad\.py cannot be imported \(SyntaxError: .* line 1\)\)"),
+        ("import papm.nothing", r"bad\.py cannot be imported \(ModuleNotFoundError: .*papm.nothing.*\) on line 1"),
+        ("from papm.errors import ConfigError\nraise ConfigError('side is 3')", r"bad\.py: side is 3"),
+        (None, r"bad\.py: no such file in .*; a full path works"),
+    ],
+)
+def test_what_cannot_be_imported_is_one_sentence(here: Path, content: str | None, words: str) -> None:
+    if content is not None:
+        (here / "bad.py").write_text(content, encoding="utf-8")
+    with pytest.raises(ConfigError, match=f"^PAPM_IMPORT: {words}") as caught:
+        load_extensions("bad.py")
+    assert "\n" not in str(caught.value) and "papm_import_bad" not in sys.modules
+
+
+def test_commands_import_it(here: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.setenv(VARIABLE, "nowhere.py")
+    with pytest.raises(SystemExit) as stop:
+        main(["--version"])
+    assert stop.value.code == 2 and "PAPM_IMPORT: nowhere.py: no such file" in capsys.readouterr().err
+
+
+@pytest.mark.slow
+def test_the_trainings_of_a_study_know_it(here: Path) -> None:
+    (here / "mine.py").write_text(MINE, encoding="utf-8")
+    (here / "mine.yaml").write_text(
+        "all: {dataset: synthetic, backbone: tiny, steps: 2, data.train: 2, data.test: 1, data.size: 64, crop: 64}\n"
+        "rows: [{name: Mine, method: outside}]\n",
+        encoding="utf-8",
+    )
+    words = [sys.executable, "-m", "papm", "study", "run", "mine.yaml", "device=cpu"]
+    ended = subprocess.run(words, env={**os.environ, VARIABLE: "mine.py"}, capture_output=True, text=True, timeout=120)
+    assert ended.returncode == 0 and "1 of 1 trainings done" in ended.stdout, ended.stderr
