@@ -161,3 +161,17 @@ def test_pyplot_stays_out() -> None:
         "overlay(torch.zeros(3, 9, 9, dtype=torch.uint8), torch.ones(3, 3), 3); assert 'matplotlib.pyplot' not in sys.modules"
     )
     subprocess.run([sys.executable, "-c", code], check=True)
+
+
+@pytest.mark.parametrize("free", ["top left", "top right", "bottom left", "bottom right"])
+def test_the_count_stands_where_it_hides_the_fewest_points(free: str) -> None:
+    image = torch.full((3, 200, 300), 128, dtype=torch.uint8)
+    corners = {"top left": (0, 0), "top right": (0, 1), "bottom left": (1, 0), "bottom right": (1, 1)}
+    taken = [xy for name, xy in corners.items() if name != free]
+    points = torch.tensor([[20.0 + 260 * x, 15.0 + 170 * y] for y, x in taken])
+    plain, drawn = (overlay(image, points=points, count=3, label=label) for label in (False, True))
+    rows, columns = (plain != drawn).any(0).nonzero().unbind(1)
+    assert bool((rows > 100).all()) == (corners[free][0] == 1) and bool((columns > 150).all()) == (corners[free][1] == 1)
+    fixed = overlay(image, points=points, count=3, corner="bottom right")
+    rows, columns = (plain != fixed).any(0).nonzero().unbind(1)
+    assert int(rows.min()) > 100 and int(columns.min()) > 150

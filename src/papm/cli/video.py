@@ -80,7 +80,14 @@ def count_video(
                     made.predictions.append(replace(found, density=None, by_class=tuple(found.class_counts)))
                     if overlays:
                         image = dimmed(frame.image, region)
-                        picture = overlay(image, found.density, found.stride, points=found.points, count=found.count)
+                        picture = overlay(
+                            image,
+                            found.density,
+                            found.stride,
+                            points=found.points,
+                            count=found.count,
+                            corner="top left",
+                        )
                         drawn.write(picture)
                         if "most" not in shown or found.count > shown["most"][0]:
                             shown["most"] = (found.count, frame.seconds, picture)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
+from typing import Literal
 
 import numpy as np
 import torch
@@ -18,6 +19,7 @@ from papm.predict.results import atomic
 
 Picture = NDArray[np.float32]  # [h, w, 3], 0 … 255
 Colour = tuple[int, int, int]
+Corner = Literal["top left", "top right", "bottom left", "bottom right"]
 Line = tuple[str, str, Callable[..., None] | None, Colour]  # word, figure, how its marks are drawn and in what colour
 
 PREDICTED: Colour = (255, 214, 10)  # yellow and blue stay apart for every kind of colour blindness
@@ -39,12 +41,14 @@ def overlay(
     colormap: str = "turbo",
     max_side: int | None = 1600,
     label: bool = True,
+    corner: Corner | None = None,
 ) -> Tensor:
     """Draw a prediction over its image uint8 [3, H, W] -> uint8 [3, h, w], the longer side at most `max_side`.
 
     `density` [h', w'] or [C, h', w'] colours the photo, opaque to `alpha` where it is densest and clear where it is empty;
     `points` [n, 2] are dots and the true ones, `truth` [m, 2], rings, both in pixels of `image` and sized to their spacing.
-    The corner says how many, if `label`: `count`, or else the sum of the density, or else the number of points.
+    A corner says how many, if `label`: `count`, or else the sum of the density, or else the number of points. It is the one
+    in which that hides the fewest points, or `corner`.
     """
     if image.ndim != 3 or image.shape[0] not in (1, 3):
         raise DataError(f"an image to draw on is [3, H, W]; got {list(image.shape)}")
@@ -59,7 +63,7 @@ def overlay(
     if points is not None:
         _dots(canvas, points, scale, PREDICTED)
     if not label:
-        return _label(canvas, [])
+        return _tensor(_pil(canvas))
     if count is None:
         count = float(density.sum()) if density is not None else None if points is None else len(points)
     lines: list[Line] = (
@@ -67,7 +71,8 @@ def overlay(
     )
     if truth is not None:
         lines.append(("truth", number(len(truth)), _rings, TRUTH))
-    return _label(canvas, lines)
+    marked = [p.detach().cpu() * scale for p in (points, truth) if p is not None and len(p)]
+    return _label(canvas, lines, torch.cat(marked) if marked else torch.zeros(0, 2), corner)
 
 
 def panel(images: Sequence[Tensor], titles: Sequence[str], *, height: int | None = None) -> Tensor:
@@ -233,8 +238,8 @@ def _chunks(radius: NDArray[np.float32]) -> Iterator[NDArray[np.int64]]:
         start += len(some)
 
 
-def _label(canvas: Picture, lines: Sequence[Line]) -> Tensor:
-    """The picture with a dark box in the upper left corner: a line for each "mark word figure"."""
+def _label(canvas: Picture, lines: Sequence[Line], points: Tensor, where: Corner | None) -> Tensor:
+    """The picture with a dark box in a corner, where it hides the fewest points [n, 2]: a line for each "mark word figure"."""
     picture = _pil(canvas)
     if not lines:
         return _tensor(picture)
@@ -252,13 +257,35 @@ def _label(canvas: Picture, lines: Sequence[Line]) -> Tensor:
         middle = pad / 2 + (k + 0.5) * row
         draw.text((left, middle), word, fill=(200, 200, 205), font=font, anchor="lm")
         draw.text((size[0] - pad, middle), figure, fill=(255, 255, 255), font=font, anchor="rm")
-    picture.paste(box, (corner, corner), box)
+    x, y = _free_corner(points, (picture.width, picture.height), size, corner, where)
+    picture.paste(box, (x, y), box)
     canvas = np.asarray(picture).astype(np.float32)
     for k, (_, _, mark, colour) in enumerate(lines):
         if mark is not None:
-            at = torch.tensor([[corner + pad + text * 0.3, corner + pad / 2 + (k + 0.5) * row]])
+            at = torch.tensor([[x + pad + text * 0.3, y + pad / 2 + (k + 0.5) * row]])
             mark(canvas, at, 1.0, colour, radius=text * (0.28 if mark is _dots else 0.16))
     return _tensor(_pil(canvas))
+
+
+def _free_corner(
+    points: Tensor, whole: tuple[int, int], box: tuple[int, int], gap: int, where: Corner | None
+) -> tuple[int, int]:
+    """Where the upper left corner of a box (w, h) goes in a picture (w, h)."""
+    (width, height), (w, h) = whole, box
+    places: dict[Corner, tuple[int, int]] = {
+        "top left": (gap, gap),
+        "top right": (max(gap, width - gap - w), gap),
+        "bottom left": (gap, max(gap, height - gap - h)),
+        "bottom right": (max(gap, width - gap - w), max(gap, height - gap - h)),
+    }
+    if where is not None:
+        return places[where]
+
+    def hidden(place: tuple[int, int]) -> int:
+        x, y = points[:, 0] - place[0], points[:, 1] - place[1]
+        return int(((x > -gap) & (x < w + gap) & (y > -gap) & (y < h + gap)).sum())
+
+    return min(places.values(), key=hidden)
 
 
 def _font(size: int) -> ImageFont.FreeTypeFont | ImageFont.ImageFont:

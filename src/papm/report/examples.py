@@ -7,12 +7,13 @@ from pathlib import Path
 from torch import Tensor
 
 from papm.data.base import Dataset
-from papm.predict.overlay import number, overlay, panel, save_png
+from papm.predict.overlay import Corner, number, overlay, panel, save_png
 from papm.predict.predictor import Counter
 from papm.predict.results import file_names
 from papm.structures import Prediction, Sample
 
 LONGEST = 900  # px, the longer side of each picture of a panel
+SIDE: Corner = "top left"  # of the figure in all pictures of a panel
 
 
 def save_examples(counter: Counter, dataset: Dataset, folder: Path, count: int = 6) -> list[Path]:
@@ -48,15 +49,17 @@ def spread(counts: list[int], want: int) -> list[int]:
 def example(image: Tensor, sample: Sample, prediction: Prediction) -> Tensor:
     """uint8 [3, h, w]: the image with its true points, the predicted density over it, the predicted points on it."""
     found, true = number(prediction.count), number(sample.count)
-    pictures = [overlay(image, truth=sample.points, max_side=LONGEST)]
+    pictures = [overlay(image, truth=sample.points, max_side=LONGEST, corner=SIDE)]
     titles = ["annotated points"]
     if prediction.density is not None:
-        tinted = overlay(image, prediction.density, prediction.stride, count=prediction.count, max_side=LONGEST)
+        tinted = overlay(
+            image, prediction.density, prediction.stride, count=prediction.count, max_side=LONGEST, corner=SIDE
+        )
         pictures.append(tinted)
         titles.append(f"density: predicted {found}, true {true}")
     if prediction.points is not None:
         # Beside a map the number of points; a network that gives points alone may sum chances, which is not their number.
         count = prediction.count if prediction.density is None else None
-        pictures.append(overlay(image, points=prediction.points, count=count, max_side=LONGEST))
+        pictures.append(overlay(image, points=prediction.points, count=count, max_side=LONGEST, corner=SIDE))
         titles.append("predicted points" if prediction.density is not None else f"predicted {found}, true {true}")
     return panel(pictures, titles)
