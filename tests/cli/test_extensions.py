@@ -66,6 +66,7 @@ def test_nothing_is_imported_without_the_variable(monkeypatch: pytest.MonkeyPatc
     ("content", "words"),
     [
         ("x = 1\nraise ValueError('no\\nway')", r"bad\.py cannot be imported \(ValueError: no\) on line 2; mend it"),
+        ("import sys\nsys.exit(3)", r"bad\.py cannot be imported \(SystemExit: 3\) on line 2"),
         ("x = (", r"bad\.py cannot be imported \(SyntaxError: .* line 1\)\)"),
         ("import papm.nothing", r"bad\.py cannot be imported \(ModuleNotFoundError: .*papm.nothing.*\) on line 1"),
         ("from papm.errors import ConfigError\nraise ConfigError('side is 3')", r"bad\.py: side is 3"),

@@ -2,9 +2,27 @@
 
 from __future__ import annotations
 
+import json
+
 import pytest
 
 from papm.cli import ui
+
+
+def test_what_is_not_finite_is_null(capsys: pytest.CaptureFixture[str]) -> None:
+    ui.print_json([{"count": float("nan"), "models": {"a": 1.5, "b": float("inf")}, "frames": (2, None, "nan", True)}])
+    expected = [{"count": None, "models": {"a": 1.5, "b": None}, "frames": [2, None, "nan", True]}]
+    assert json.loads(capsys.readouterr().out) == expected
+
+
+@pytest.mark.parametrize(("total", "told"), [(3, "1/3"), (0, "1/?")])
+def test_items_are_told_in_a_log(monkeypatch: pytest.MonkeyPatch, total: int, told: str) -> None:
+    said: list[str] = []
+    monkeypatch.setattr(ui, "note", said.append)
+    with ui.items("counting", total) as advance:
+        advance.said -= 11
+        advance()
+    assert said == [f"counting: {told}"]
 
 
 def test_a_long_evaluation_is_told_in_a_log(monkeypatch: pytest.MonkeyPatch) -> None:

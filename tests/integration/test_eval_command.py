@@ -115,6 +115,7 @@ class TestCounts:
         each = [{r["image"]: float(r["predicted"]) for r in rows(out)} for out in lists]
         assert each[0] != pytest.approx(each[1], rel=0.05)
         for row in rows(tmp_path / "counts.csv"):
+            assert [float(row[k]) for k in ("by_run", "by_other")] == [e[row["image"]] for e in each]
             assert float(row["predicted"]) == pytest.approx(
                 (each[0][row["image"]] + each[1][row["image"]]) / 2, abs=2e-3
             )
@@ -125,7 +126,7 @@ class TestCounts:
         assert f"run {alone[0]['mae']:.2f}, other {alone[1]['mae']:.2f}" in said
         assert "leave out --game or --with" in papm(*words, "--game").sentence
         places = papm(*words, "--localization", "nwpu", "--radius", "8", "--json").json
-        assert places["model"] == str(world.run)
+        assert places["model"] == str(world.run) and places["with"] == [str(tmp_path / "other")]
 
     def test_bad_input(self, papm: Papm, world: World, tmp_path: Path) -> None:
         assert "give a model and data: papm eval MODEL DATA" in papm().sentence

@@ -79,6 +79,13 @@ def test_several_models_count_together(folders: Path, run_papm: Run) -> None:
     assert code == 2 and error == "papm: the same model is named twice; it would count twice\n"
 
 
+def test_a_model_named_like_a_class_does_not_hide_it(folders: Path, run_papm: Run) -> None:
+    both = [save(folders / name / "best.ckpt", "tiny", num_classes=2) for name in ("0", "b")]
+    words = ("predict", both[0], folders / "a" / "x.png", "--out", folders / "out", "--device", "cpu")
+    _, said, _ = run_papm(*words, "--with", both[1])
+    assert [part.split()[0] for part in said.split("(")[1].split(", ")] == ["0", "1", "0", "b"]
+
+
 def test_an_earlier_result_is_not_replaced_in_silence(folders: Path, run_papm: Run) -> None:
     model, out = save(folders / "m.ckpt", "tiny"), folders / "out"
     (folders / "a" / "x.png").rename(folders / "a" / "y.png")

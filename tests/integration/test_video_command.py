@@ -17,6 +17,8 @@ from papm.checkpoint import ModelSpec
 from papm.data.readers.regions import inside
 from papm.predict.predictor import Counter
 from papm.predict.video import Video, VideoWriter
+from papm.report.video import over_time
+from papm.structures import Prediction
 
 pytest.importorskip("cv2")
 Run = Callable[..., tuple[int, str, str]]
@@ -113,6 +115,44 @@ def test_a_bad_video_is_named_and_the_rest_is_counted(world: Path, run_papm: Run
     assert code == 2 and "--every is a number of seconds" in error
 
 
+@pytest.mark.parametrize("overlays", ["--overlays", "--no-overlays"])
+def test_where_nothing_can_be_written_no_result_is_told(world: Path, run_papm: Run, overlays: str) -> None:
+    (world / "out").write_text("a file")
+    code, said, error = predict(run_papm, world, world / "clip.webm", overlays)
+    assert (code, said) == (2, "") and len(error.splitlines()) == 1 and "cannot be written" in error
+
+
+def test_a_place_that_the_pictures_cannot_take_costs_no_counts(world: Path, run_papm: Run) -> None:
+    folder = world / "out" / "videos" / "clip"
+    (folder / "overlay.webm").mkdir(parents=True)
+    code, said, error = predict(run_papm, world, world / "clip.webm")
+    assert (code, said) == (2, "") and "overlay.webm: cannot be written" in error
+    assert len(rows(folder / "counts.csv")) == 3 and "overlay.webm" not in (folder / "video.html").read_text("utf-8")
+    assert sorted(p.name for p in folder.iterdir()) == ["counts.csv", "overlay.webm", "points.csv", "video.html"]
+
+
+def test_json_has_the_counts_of_classes_and_models(world: Path, run_papm: Run) -> None:
+    for name in ("m", "n"):
+        network = models.create("tiny", num_classes=2)
+        spec = ModelSpec("tiny", {"num_classes": 2}, "hd-papm", classes=("car", "bus"))
+        checkpoint.save(world / f"{name}.ckpt", spec, network.state_dict())
+    code, said, _ = predict(run_papm, world, world / "clip.webm", "--every", 9, "--with", world / "n.ckpt", "--json")
+    (frame,) = json.loads(said)[0]["frames"]
+    assert code == 0 and list(frame["classes"]) == ["car", "bus"] and list(frame["models"]) == ["m.ckpt", "n.ckpt"]
+    assert sum(frame["classes"].values()) == pytest.approx(frame["count"], abs=2e-3)
+    assert sum(frame["models"].values()) / 2 == pytest.approx(frame["count"], abs=2e-3)
+
+
+def test_lines_of_the_chart_bear_their_names() -> None:
+    found = [
+        Prediction(3.0, (8, 8), by_class=(1.0, 2.0), models=("a", "b"), by_model=(2.5, 3.5)),
+        Prediction(0.0, (8, 8), models=("a", "b"), by_model=(0.0, 0.0)),
+    ]
+    chart = over_time([0.0, 1.0], found)
+    for words in ("count: 3 at", "0: 1 at", "1: 2 at", "a: 2.5 at", "b: 3.5 at"):
+        assert f"{words} seconds 0<" in chart
+
+
 def test_an_interruption_keeps_the_frames_before_it(
     world: Path, run_papm: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -127,6 +167,6 @@ def test_an_interruption_keeps_the_frames_before_it(
     monkeypatch.setattr(Counter, "predict", tired)
     code, _, error = predict(run_papm, world, world / "clip.webm")
     folder = world / "out" / "videos" / "clip"
-    assert code == 1 and "clip.webm; what was counted is in" in error
+    assert code == 1 and "Stopped after 2 frames of clip.webm; what was counted is in" in error
     assert len(rows(folder / "counts.csv")) == 2 and Video(folder / "overlay.webm").frames == 2
     assert not [p for p in folder.iterdir() if p.name.startswith(".")]

@@ -84,6 +84,18 @@ def test_a_model_that_sees_nothing_keeps_its_empty_map() -> None:
     assert found.density is not None and not found.density.any()
 
 
+def test_a_class_that_the_first_model_does_not_see_is_counted() -> None:
+    members = [counter(seed=k, lift=0.3, classes=("car", "bus")) for k in (0, 1)]
+    last = [p for name, p in members[0].network.named_parameters() if name.endswith("bias")][-1]
+    with torch.no_grad():
+        last[1] = -1e3
+    apart = [m.predict(picture()).class_counts for m in members]
+    assert apart[0][1] == 0 and apart[1][1] > 1
+    found = Ensemble(members).predict(picture())
+    assert found.class_counts == pytest.approx([fmean(x) for x in zip(*apart)], rel=1e-5)
+    assert found.count == pytest.approx(sum(found.class_counts), rel=1e-5)
+
+
 def test_one_model_alone_is_itself() -> None:
     member = counter(lift=0.3)
     found, own = Ensemble([member]).predict(picture()), member.predict(picture())

@@ -171,7 +171,9 @@ def test_the_count_stands_where_it_hides_the_fewest_points(free: str) -> None:
     points = torch.tensor([[20.0 + 260 * x, 15.0 + 170 * y] for y, x in taken])
     plain, drawn = (overlay(image, points=points, count=3, label=label) for label in (False, True))
     rows, columns = (plain != drawn).any(0).nonzero().unbind(1)
-    assert bool((rows > 100).all()) == (corners[free][0] == 1) and bool((columns > 150).all()) == (corners[free][1] == 1)
+    assert bool((rows > 100).all()) == (corners[free][0] == 1) and bool((columns > 150).all()) == (
+        corners[free][1] == 1
+    )
     fixed = overlay(image, points=points, count=3, corner="bottom right")
     rows, columns = (plain != fixed).any(0).nonzero().unbind(1)
     assert int(rows.min()) > 100 and int(columns.min()) > 150

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import csv
 import json
+import math
 from pathlib import Path
 
 import numpy as np
@@ -84,6 +85,13 @@ def test_a_name_that_is_no_utf8_survives(tmp_path: Path) -> None:
     assert json.loads(write_json([prediction(name)], tmp_path / "r.json").read_text("utf-8"))[0]["image"] == name
     assert read_csv(write_counts([prediction(name)], tmp_path / "c.csv"))[0]["image"] == name
     assert b"caf\xe9.jpg" in (tmp_path / "c.csv").read_bytes()
+
+
+def test_counts_that_are_not_finite_are_null(tmp_path: Path) -> None:
+    made = prediction(count=math.nan, by_class=(1.0, math.nan), models=("a", "b"), by_model=(2.0, math.inf))
+    (found,) = json.loads(write_json([made], tmp_path / "r.json").read_text("utf-8"))
+    assert (found["count"], found["classes"]) == (None, {"0": 1.0, "1": None})
+    assert found["models"] == {"a": 2.0, "b": None}
 
 
 def test_classes_have_their_columns(tmp_path: Path) -> None:

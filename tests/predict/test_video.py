@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import shutil
 import sys
 from pathlib import Path
 from typing import Any
@@ -58,6 +59,12 @@ def test_one_frame_every_so_many_seconds(clip: Path, every: float, numbers: list
         assert [f.number for f in video.read(every)] == numbers and video.expected(every) == len(numbers)
 
 
+@pytest.mark.parametrize("every", [0.05, 0.001, 1e-320])
+def test_there_are_no_more_frames_than_the_file_has(clip: Path, every: float) -> None:
+    with Video(clip) as video:
+        assert len(list(video.read(every))) == video.expected(every) == 30
+
+
 def test_times_between_frames_take_the_nearest(clip: Path) -> None:
     with Video(clip) as video:
         assert [f.number for f in video.read(0.32)] == [0, 3, 6, 10, 13, 16, 19, 22, 26, 29]
@@ -104,6 +111,34 @@ def test_odd_sides_lose_a_pixel_and_nothing_is_left_behind(tmp_path: Path) -> No
         VideoWriter(tmp_path / "dot.webm", 4.0).write(grey(1, 1, 1))
 
 
+def test_frames_of_another_size_are_cut_or_filled_up(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    with VideoWriter(tmp_path / "a.webm", 4.0) as writer:
+        for side in (48, 24, 96):
+            writer.write(grey(200, side, side))
+    with Video(tmp_path / "a.webm") as video:
+        levels = [float(f.image.float().mean()) for f in video.read()]
+    assert video.size == (48, 48) and levels == pytest.approx([200, 50, 200], abs=8) and capfd.readouterr().err == ""
+
+
+def test_what_cannot_be_written_is_said_and_nothing_is_left_behind(tmp_path: Path) -> None:
+    (tmp_path / "a.webm").mkdir()
+    writer = VideoWriter(tmp_path / "a.webm", 4.0)
+    writer.write(grey(9))
+    with pytest.raises(DataError, match=r"/a\.webm: cannot be written"):
+        writer.close()
+    assert [p.name for p in tmp_path.iterdir()] == ["a.webm"]
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="names are text here")
+def test_a_name_that_is_no_text_is_said(tmp_path: Path, clip: Path) -> None:
+    path = tmp_path / "gate\udcff.webm"  # OpenCV crashes on it
+    shutil.copy(clip, path)
+    with pytest.raises(DataError, match="names in UTF-8"):
+        Video(path)
+    with pytest.raises(DataError, match="names in UTF-8"):
+        VideoWriter(path, 4.0).write(grey(9))
+
+
 def test_what_cannot_be_read_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, clip: Path) -> None:
     (tmp_path / "bad.mp4").write_bytes(b"no video" * 100)
     with pytest.raises(DataError, match=r"bad\.mp4: cannot be read as a video"):
@@ -125,6 +160,15 @@ def test_the_library_keeps_quiet(tmp_path: Path, clip: Path, capfd: pytest.Captu
     with VideoWriter(tmp_path / "a.webm", 4.0) as writer:
         writer.write(grey(1))
     assert capfd.readouterr() == ("", "")
+
+
+def test_nobody_needs_to_listen(clip: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def closed(_: int) -> int:
+        raise OSError("Bad file descriptor")
+
+    monkeypatch.setattr("papm.predict.video.os.dup", closed)  # as after 2>&-
+    with Video(clip) as video:
+        assert video.frames == 30
 
 
 def test_what_was_counted_is_shown_as_fast_as_it_passed_or_faster(clip: Path) -> None:

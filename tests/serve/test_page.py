@@ -229,6 +229,10 @@ def test_the_first_dots_are_set_without_a_model(browser: Any, world: Path, tmp_p
         assert page.inner_text("#status") == "3 of 3 images open · 3 in all"
         shown = [cell for cell in page.locator("#classes td").all() if cell.is_visible()]
         assert [cell.inner_text() for cell in shown] == ["car", "2", "bus", "1"]
+        page.check("input[value=region]", force=True)
+        for x, y in [(0.35, 0.3), (0.45, 0.3), (0.4, 0.48), (0.35, 0.3)]:
+            page.mouse.click(box["x"] + x * box["width"], box["y"] + y * box["height"])
+        assert page.inner_text("#region") == "1"
         page.locator(".item").nth(1).click()
         page.check("#checked")  # nothing is there, and that is said
         with saved(page, "#get-counts", tmp_path).open(newline="") as file:
@@ -239,7 +243,8 @@ def test_the_first_dots_are_set_without_a_model(browser: Any, world: Path, tmp_p
             "1",
             "3",
         ]
-        assert rows["scan.tif"]["checked_dots"] == ""
+        assert rows["scan.tif"]["checked_dots"] == rows["scan.tif"]["dots_in_region"] == ""
+        assert (rows["img2.png"]["count_in_region"], rows["img2.png"]["dots_in_region"]) == ("1", "1")
         with zipfile.ZipFile(saved(page, "#get-dots", tmp_path)) as files:
             files.extractall(tmp_path / "dots")
     for name in ("img2.png", "img10.png"):

@@ -90,6 +90,7 @@ def test_bad_input_is_one_sentence(model: Path, capsys: pytest.CaptureFixture[st
     assert "no such checkpoint" in said(capsys, "serve", tmp_path / "nothing.ckpt")
     assert "--classes goes without a model" in said(capsys, "serve", model, "--classes", "car,bus")
     assert "--with goes with a model" in said(capsys, "serve", "--with", model)
+    assert "from 0" in said(capsys, "serve", "--tile", 10**13, "--port", 70_000)  # no image is as large as that tile
     assert "different names" in said(capsys, "serve", "--classes", "car,car")
     assert "max-megapixels" in said(capsys, "serve", model, "--max-megapixels", 0)
     assert "tile is auto, none" in said(capsys, "serve", model, "--tile", "x")

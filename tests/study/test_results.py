@@ -12,7 +12,7 @@ from papm import config
 from papm.engine.train import train
 from papm.errors import DataError
 from papm.study import show, tables, training
-from papm.study.latex import latex
+from papm.study.latex import escape, latex
 from papm.study.metrics import METRICS
 from papm.study.page import bars, write_page
 from papm.study.results import assign, read
@@ -300,6 +300,13 @@ def test_a_latex_table_has_mean_and_deviation(tmp_path: Path) -> None:
     shown = latex(show.view(tables.load("crowds").only(["al-papm", "ShTech A,ShTech B"]), []))
     assert r" & \multicolumn{2}{c}{ShTech A} & \multicolumn{2}{c}{ShTech B} \\" in shown
     assert {s.count("&") for s in shown.splitlines() if s.startswith("VGG19")} == {4}
+
+
+def test_latex_prints_names_as_they_are() -> None:
+    assert escape("[a] *") == "{[}a] {*}"  # a line that begins with one would be an argument of the line before
+    for study in map(tables.load, tables.names()):
+        words = [m.title for m in study.figures] + [w for c in study.cells for w in (c.row, c.column)]
+        assert all(escape(w).isascii() for w in words), study.name
 
 
 def _own() -> tables.Study:

@@ -213,8 +213,9 @@ def _count(
                     on_tile=advance.part,
                 )
             )
-    found = each[0] if len(each) == 1 else engine.mean_of(each)
-    alone = {n: e.score for n, e in zip(counter.names, each)} if isinstance(counter, Ensemble) else {}
+    by_model = dict(zip(counter.names, each)) if isinstance(counter, Ensemble) else {}
+    found = engine.mean_of(by_model) if by_model else each[0]
+    alone = {name: e.score for name, e in by_model.items()}
     levels = _levels(dataset.name, found)
     if out is not None:
         engine.write_evaluation(out, found)

@@ -25,7 +25,7 @@ def load_extensions(names: str | None = None) -> tuple[str, ...]:
             _load(name)
         except PapmError as error:
             raise ConfigError(f"{VARIABLE}: {name}: {error}") from error
-        except Exception as error:  # code of somebody else may raise anything
+        except (Exception, SystemExit) as error:  # code of somebody else may raise anything, or end the program
             lines = str(error).splitlines() or [""]
             raise ConfigError(
                 f"{VARIABLE}: {name} cannot be imported ({type(error).__name__}: {lines[0]}){_line(error, name)};"

@@ -93,7 +93,7 @@ def from_model(
     how: How,
     sized: bool,
     options: Mapping[str, Any] | None = None,
-) -> tuple[PointSet, dict[str, str]]:
+) -> tuple[PointSet, dict[str, Any]]:
     """Points that a model finds in a split, within regions of interest; `sized` asks for the sizes of the objects.
 
     Everything is in pixels of the files: a model that was trained on resized images resizes them itself.
@@ -119,7 +119,9 @@ def from_model(
             kept.append(keep.numpy())
             advance()
     columns = [[column[k] for column, k in zip(part, kept)] for part in zip(*sizes)] if sizes else [[], [], []]
-    about = {"data": data, "split": split, "model": str(model), "method": counter.spec.method}
+    about: dict[str, Any] = {"data": data, "split": split, "model": str(model), "method": counter.spec.method}
+    if how.beside:
+        about["with"] = [str(p) for p in how.beside]
     return PointSet([s.name for s in dataset], predicted, truth, *columns), about
 
 

@@ -6,11 +6,13 @@ import math
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from papm.cli.counted import Unreadable, by_class, by_model, dimmed
 from papm.cli.options import Beside, Count, Device, How, Precision, Tile
+from papm.cli.video import VIDEOS, CountedVideo, count_video
 from papm.errors import ConfigError, DataError
 
 if TYPE_CHECKING:
@@ -64,7 +66,6 @@ def predict(
     papm predict runs/first gate-3.mp4 --every 5
     """
     from papm.cli import ui
-    from papm.cli.video import VIDEOS, CountedVideo, count_video
     from papm.data.readers.regions import open_regions
     from papm.predict.results import file_names, image_names
     from papm.predict.video import is_video_name, opencv
@@ -83,33 +84,36 @@ def predict(
         ui.note(earlier)
     counted = _Images(out, counter, points, overlays, regions)
     films = [CountedVideo(n, out / VIDEOS / p) for n, p in zip(videos.values(), file_names(list(videos.values())))]
+    for film in films:
+        if film.folder.exists():
+            ui.note(f"{film.folder}: holds an earlier result, which is written over")
     try:
         counted.count(named, pictures)
         for path, film in zip(videos, films):
             try:
-                region = None if regions is None else regions(path)
+                region = _region(regions, path)
                 count_video(film, path, counter, every=every, points=points, overlays=overlays, region=region)
-            except DataError as error:
+            except Unreadable as error:
                 counted.faults.append(str(error))
         films = [film for film in films if film.frames]
         if not counted.predictions and not films:
             raise DataError(counted.faults[0])
     except KeyboardInterrupt:
-        done, begun = len(counted.predictions), [film.name for film in films if film.frames]
+        done, begun = len(counted.predictions), [f"{film.number} of {film.name}" for film in films if film.frames]
         if not done and not begun:
             raise
-        last = f", and {', '.join(begun)}" if begun else ""
-        ui.note(f"Stopped after {done} of {len(named)} images{last}; what was counted is in {out}.")
+        counts = [f"{done} of {len(named)} images", *begun] if named else begun
+        ui.note(f"Stopped after {', '.join(counts)}; what was counted is in {out}.")
         raise typer.Exit(1) from None
     if json:
         found = [
-            {"image": p.name, "count": round(p.count, 3), **_classes(p), **_models(p)} for p in counted.predictions
+            {"image": p.name, "count": round(p.count, 3), **by_class(p), **by_model(p)} for p in counted.predictions
         ]
         ui.print_json([*found, *(film.summary() for film in films)])
     else:
         for p in counted.predictions[:20]:
-            shares = {**_classes(p).get("classes", {}), **_models(p).get("models", {})}
-            apart = ", ".join(f"{k} {v:.1f}" for k, v in shares.items())
+            shares = [*by_class(p).get("classes", {}).items(), *by_model(p).get("models", {}).items()]
+            apart = ", ".join(f"{k} {v:.1f}" for k, v in shares)
             ui.say(f"{p.count:9.1f}  {p.name}{f'  ({apart})' if apart else ''}")
         if len(counted.predictions) > 20:
             ui.say(f"… and {len(counted.predictions) - 20} more in {out}/counts.csv")
@@ -176,7 +180,7 @@ class _Images:
                 for file, name in named.items():
                     try:
                         self._one(file, name, pictures[file], advance.part)
-                    except _Unreadable as error:  # one bad file among many is named, the others are counted
+                    except Unreadable as error:  # one bad file among many is named, the others are counted
                         self.faults.append(str(error))
                     advance()
         finally:
@@ -190,9 +194,9 @@ class _Images:
         try:
             image = read_image(file)
             several = frames(file) > 1
-            region = None if self.regions is None else self.regions(file)
         except DataError as error:
-            raise _Unreadable(str(error)) from error
+            raise Unreadable(str(error)) from error
+        region = _region(self.regions, file)
         made = self.counter.predict(image, points=self.points, name=name, roi=region, on_tile=on_tile)
         self.predictions.append(made)
         if nearly_black(image):
@@ -220,13 +224,12 @@ class _Images:
             ui.note(f"papm: {fault}")
 
 
-class _Unreadable(DataError):
-    """A file that cannot be counted in."""
-
-
-def dimmed(image: Tensor, region: Tensor | None) -> Tensor:
-    """The image, darker where nothing is counted."""
-    return image if region is None else image.where(region, image // 3)
+def _region(regions: Callable[[Path], Tensor | None] | None, file: Path) -> Tensor | None:
+    """Where to count in a file; None is everywhere."""
+    try:
+        return None if regions is None else regions(file)
+    except DataError as error:
+        raise Unreadable(str(error)) from error
 
 
 def _earlier(out: Path, drawn: Collection[str]) -> str:
@@ -247,16 +250,3 @@ def _earlier(out: Path, drawn: Collection[str]) -> str:
     if left:
         said.append(f"{left} earlier picture{'s stay' if left > 1 else ' stays'} in {OVERLAYS}/ beside the new result")
     return f"{out}: holds an earlier result: {'; '.join(said)}"
-
-
-def _classes(prediction: Prediction) -> dict[str, Any]:
-    """Counts of the classes by name, where there are several."""
-    apart = prediction.class_counts
-    names = prediction.classes or tuple(map(str, range(len(apart))))
-    return {"classes": {k: round(v, 3) for k, v in zip(names, apart)}} if apart else {}
-
-
-def _models(prediction: Prediction) -> dict[str, Any]:
-    """Counts of the models by name, where several counted."""
-    each = zip(prediction.models, prediction.by_model, strict=True)
-    return {"models": {k: round(v, 3) for k, v in each}} if prediction.models else {}

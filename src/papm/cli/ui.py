@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -36,8 +37,16 @@ def note(text: str) -> None:
 
 
 def print_json(value: Any) -> None:
-    """Machine-readable output, nothing else on stdout."""
-    sys.stdout.write(json.dumps(value, indent=2, ensure_ascii=False, allow_nan=False) + "\n")
+    """Machine-readable output, nothing else on stdout; a number that is not finite is null."""
+    sys.stdout.write(json.dumps(_finite(value), indent=2, ensure_ascii=False, allow_nan=False) + "\n")
+
+
+def _finite(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {k: _finite(v) for k, v in value.items()}
+    if isinstance(value, list | tuple):
+        return [_finite(v) for v in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
 def table(columns: Sequence[str], rows: Sequence[Sequence[object]], title: str | None = None) -> None:
@@ -75,7 +84,7 @@ class _Items:
     """Called once an item; off a terminal it says how far it is every ten seconds."""
 
     def __init__(self, progress: Progress, task: TaskID, what: str, total: int) -> None:
-        self.progress, self.task, self.what, self.total = progress, task, what, total
+        self.progress, self.task, self.what, self.total = progress, task, what, total or "?"
         self.done, self.said = 0, time.monotonic()
         self.began = self.said
 
@@ -99,9 +108,9 @@ class _Items:
 
 @contextmanager
 def items(what: str, total: int) -> Iterator[_Items]:
-    """A bar over a known number of items."""
+    """A bar over a number of items; 0 where nobody knows how many."""
     with bar() as progress:
-        yield _Items(progress, progress.add_task(what, total=total, note=""), what, total)
+        yield _Items(progress, progress.add_task(what, total=total or None, note=""), what, total)
 
 
 class TrainingBar:

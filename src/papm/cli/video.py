@@ -7,6 +7,7 @@ from pathlib import Path
 from statistics import fmean
 from typing import TYPE_CHECKING, Any
 
+from papm.cli.counted import Unreadable, by_class, by_model, dimmed
 from papm.errors import DataError
 
 if TYPE_CHECKING:
@@ -36,7 +37,8 @@ class CountedVideo:
     def summary(self) -> dict[str, Any]:
         """As JSON types."""
         each = [
-            {"frame": n, "seconds": round(s, 3), "count": round(c, 3)} for (n, s), c in zip(self.frames, self.counts)
+            {"frame": n, "seconds": round(s, 3), "count": round(p.count, 3), **by_class(p), **by_model(p)}
+            for (n, s), p in zip(self.frames, self.predictions)
         ]
         figures = {"mean": fmean(self.counts), "lowest": min(self.counts), "highest": max(self.counts)}
         return {"video": self.name, **{k: round(v, 3) for k, v in figures.items()}, "frames": each}
@@ -45,9 +47,14 @@ class CountedVideo:
         counts, times = self.counts, [s for _, s in self.frames]
         low, high = (counts.index(f(counts)) for f in (min, max))
         return (
-            f"{fmean(counts):9.1f}  {self.name}: mean of {len(counts)} frames, {counts[low]:.1f} at {times[low]:.1f} s"
+            f"{fmean(counts):9.1f}  {self.name}: mean of {self.number}, {counts[low]:.1f} at {times[low]:.1f} s"
             f" to {counts[high]:.1f} at {times[high]:.1f} s"
         )
+
+    @property
+    def number(self) -> str:
+        """How many frames were counted, in words."""
+        return f"{len(self.frames)} frame{'' if len(self.frames) == 1 else 's'}"
 
 
 def count_video(
@@ -62,18 +69,25 @@ def count_video(
 ) -> None:
     """Count one frame every so many seconds; what was counted before an interruption is written too."""
     from papm.cli import ui
-    from papm.cli.predict import dimmed
     from papm.predict.overlay import overlay
     from papm.predict.video import Video, VideoWriter, playing_rate
 
     shown: dict[str, tuple[float, float, Tensor]] = {}  # the fullest and the emptiest frame: count, seconds, picture
-    with Video(path) as video:
-        drawn = VideoWriter(made.folder / OVERLAY, playing_rate(video, every))
+    try:
+        opened = Video(path)
+    except DataError as error:
+        raise Unreadable(str(error)) from error
+    with opened as video:
         try:
-            with ui.items(f"counting {made.name}", video.expected(every)) as advance:
+            with (
+                VideoWriter(made.folder / OVERLAY, playing_rate(video, every)) as drawn,
+                ui.items(f"counting {made.name}", video.expected(every)) as advance,
+            ):
                 for frame in video.read(every):
                     if region is not None and tuple(region.shape) != tuple(frame.image.shape[1:]):
-                        raise DataError(f"{path}: the frames change their size, and a region of interest cannot follow")
+                        raise Unreadable(
+                            f"{path}: the frames change their size, and a region of interest cannot follow"
+                        )
                     name = f"{frame.number:06d}"
                     found = counter.predict(frame.image, points=points, name=name, roi=region, on_tile=advance.part)
                     made.frames.append((frame.number, frame.seconds))
@@ -95,13 +109,12 @@ def count_video(
                             shown["least"] = (found.count, frame.seconds, picture)
                     advance()
             if not made.frames:
-                raise DataError(f"{path}: not one frame of this video can be read")
+                raise Unreadable(f"{path}: not one frame of this video can be read")
             if video.frames_read < 0.9 * video.frames:
                 ui.note(
                     f"WARNING: {made.name} ends after {video.frames_read} of {video.frames} frames; the rest cannot be read"
                 )
         finally:
-            drawn.close()
             if made.frames:
                 _write(made, points, overlays, shown)
 
@@ -117,4 +130,5 @@ def _write(made: CountedVideo, points: bool, overlays: bool, shown: dict[str, tu
         [(f"The {word}: {c:.1f} at {s:.1f} s", p) for word, (c, s, p) in shown.items()] if len(made.frames) > 1 else []
     )
     seconds = [s for _, s in made.frames]
-    write_video_page(made.folder / PAGE, made.name, seconds, made.predictions, pictures, OVERLAY if overlays else None)
+    drawn = OVERLAY if overlays and (made.folder / OVERLAY).is_file() else None
+    write_video_page(made.folder / PAGE, made.name, seconds, made.predictions, pictures, drawn)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import csv
 import dataclasses
 import io
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -38,6 +38,7 @@ class Evaluation:
     predicted_by_class: list[list[float]] = field(default_factory=list)  # a row an image
     truth_by_class: list[list[float]] = field(default_factory=list)
     readings: dict[str, list[float]] = field(default_factory=dict)  # of a point network: both ways to count
+    by_model: dict[str, list[float]] = field(default_factory=dict)  # where several counted; `predicted` is their mean
 
     @property
     def score(self) -> CountingScore:
@@ -123,8 +124,9 @@ def evaluate(
     )
 
 
-def mean_of(found: Sequence[Evaluation]) -> Evaluation:
+def mean_of(by_model: Mapping[str, Evaluation]) -> Evaluation:
     """What the mean of the counts of several models is worth, on the images that all of them counted."""
+    found = list(by_model.values())
     first = found[0]
     if any(f.names != first.names or f.classes != first.classes for f in found):
         raise DataError("the models counted different images or classes; their counts have no mean")
@@ -134,6 +136,7 @@ def mean_of(found: Sequence[Evaluation]) -> Evaluation:
         predicted_by_class=np.mean([f.predicted_by_class for f in found], axis=0).tolist(),
         grid=[],
         readings={},
+        by_model={name: f.predicted for name, f in by_model.items()},
     )
 
 
@@ -187,15 +190,17 @@ def grid_errors(output: DensityOutput | PointProposals, sample: Sample) -> dict[
 def write_evaluation(path: Path, found: Evaluation) -> None:
     """predictions.csv: one line an image, worst first, so that the file opens at what is worth looking at.
 
-    Where there are several classes, two more columns for each: predicted_NAME and truth_NAME.
+    Where there are several classes, two more columns for each: predicted_NAME and truth_NAME; where several models counted,
+    one for each: by_NAME.
     """
     each = [list(zip(p, t)) for p, t in zip(found.predicted_by_class, found.truth_by_class)]
-    rows = zip(found.names, found.predicted, found.truth, found.inside, each or [[]] * len(found.names))
+    models = list(zip(*found.by_model.values())) or [()] * len(found.names)
+    rows = zip(found.names, found.predicted, found.truth, found.inside, each or [[]] * len(found.names), models)
     buffer = io.StringIO()
     writer = csv.writer(buffer, lineterminator="\n")
     more = [f"{side}_{name}" for name in found.classes for side in ("predicted", "truth")]
-    writer.writerow(["image", "predicted", "truth", "truth_in_image", *more])
-    for name, p, t, i, apart in sorted(rows, key=lambda r: -abs(r[1] - r[2])):
+    writer.writerow(["image", "predicted", "truth", "truth_in_image", *more, *(f"by_{m}" for m in found.by_model)])
+    for name, p, t, i, apart, models in sorted(rows, key=lambda r: -abs(r[1] - r[2])):
         of_class = [cell for a, b in apart for cell in (f"{a:.3f}", f"{b:.0f}")]
-        writer.writerow([name, f"{p:.3f}", f"{t:.0f}", f"{i:.0f}", *of_class])
+        writer.writerow([name, f"{p:.3f}", f"{t:.0f}", f"{i:.0f}", *of_class, *(f"{m:.3f}" for m in models)])
     write_text(path, buffer.getvalue())

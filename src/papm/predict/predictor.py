@@ -118,13 +118,11 @@ def _mean(apart: Sequence[float], beside: Sequence[Prediction]) -> tuple[float, 
     return tuple(fmean(each) for each in zip(apart, *(p.class_counts for p in beside)))
 
 
-def _scaled(density: Tensor, own: float, count: float, beside: Sequence[Prediction]) -> Tensor:
-    """A map [C, h, w] whose sum was `own`, with that of the mean, class by class; nothing stays nothing."""
-    if len(density) == 1:
-        return density * (count / own) if own > 0 else density
+def _scaled(density: Tensor, sums: Sequence[float]) -> Tensor:
+    """A map [C, h, w] with these sums, class by class; nothing stays nothing."""
     before = density.double().sum((1, 2))
-    factor = torch.tensor(_mean(before.tolist(), beside), dtype=torch.float64) / before
-    return density * torch.where(before > 0, factor, 1.0).to(density)[:, None, None]
+    factor = torch.tensor(sums, dtype=torch.float64) / before
+    return (density.double() * torch.where(before > 0, factor, 1.0)[:, None, None]).to(density)
 
 
 def _by_class(output: PointProposals) -> tuple[float, ...]:
@@ -268,13 +266,22 @@ class Counter:
                 by_model=by_model,
             )
         density = output.density[0].float().cpu()
+        several = _mean(density.double().sum((1, 2)).tolist(), beside) if beside and len(density) > 1 else ()
         if beside:
-            density = _scaled(density, own, count, beside)
+            density = _scaled(density, several or (count,))
         found: tuple[Tensor | None, Tensor | None, Tensor | None] = (None, None, None)
         if points and len(density) > 1:
             found = localize.peaks_by_class(density, output.stride, size=size)
         elif points:
             found = (*localize.peaks(density, output.stride, size=size), None)
         return Prediction(
-            count, size, density, output.stride, *found, name=name, classes=self.spec.classes, by_model=by_model
+            count,
+            size,
+            density,
+            output.stride,
+            *found,
+            name=name,
+            classes=self.spec.classes,
+            by_class=several,  # of several models: a class that this one does not see is missing in its map
+            by_model=by_model,
         )

@@ -214,22 +214,25 @@ def _place(value: float, length: float) -> float:
 
 def _object(prediction: Prediction, classes: Sequence[str] | None) -> dict[str, Any]:
     height, width = prediction.size
-    count = float(prediction.count)
     result: dict[str, Any] = {
         "image": prediction.name,
-        "count": _decimals(count) if math.isfinite(count) else None,
+        "count": _finite(prediction.count),
         "width": int(width),
         "height": int(height),
     }
     apart = prediction.class_counts
     if apart:
-        result["classes"] = {str(classes[k] if classes is not None else k): _decimals(c) for k, c in enumerate(apart)}
+        result["classes"] = {str(classes[k] if classes is not None else k): _finite(c) for k, c in enumerate(apart)}
     if prediction.models:
-        result["models"] = {m: _decimals(c) for m, c in zip(prediction.models, prediction.by_model, strict=True)}
+        result["models"] = {m: _finite(c) for m, c in zip(prediction.models, prediction.by_model, strict=True)}
     if prediction.points is not None:
         keys = ("x", "y", "score", "label")
         result["points"] = [{k: v for k, v in zip(keys, p) if v is not None} for p in _points(prediction)]
     return result
+
+
+def _finite(value: float) -> float | None:
+    return _decimals(value) if math.isfinite(value) else None
 
 
 def _decimals(value: float) -> float:

@@ -51,7 +51,7 @@ class Video:
             raise DataError(f"{self.path}: no such video")
         # FFmpeg and a full path: other readers of OpenCV take a name for a pattern, an address or a command.
         with _silent():
-            self._capture = cv2.VideoCapture(str(self.path.resolve()), cv2.CAP_FFMPEG)
+            self._capture = cv2.VideoCapture(_address(self.path), cv2.CAP_FFMPEG)
         width, height, rate, frames = (
             self._get(cv2.CAP_PROP_FRAME_WIDTH),
             self._get(cv2.CAP_PROP_FRAME_HEIGHT),
@@ -81,7 +81,7 @@ class Video:
                 done, picture = self._capture.retrieve()
                 if done:
                     yield Frame(number, max(0.0, seconds), _rgb(picture))
-                    due = (math.floor((seconds + slack) / every) + 1) * every if every > 0 else 0.0
+                    due = seconds + slack - math.fmod(seconds + slack, every) + every if every > 0 else 0.0
             number += 1
         self.frames_read = number
 
@@ -89,7 +89,7 @@ class Video:
         """How many frames `read` will give, as far as the file says; 0 where it does not."""
         if not self.frames or every <= 0:
             return self.frames
-        return math.floor(max(0, self.frames - 1) / self.rate / every + 1e-6) + 1
+        return math.floor(min(self.frames - 1, (self.frames - 1) / self.rate / every + 1e-6)) + 1
 
     def _get(self, key: int) -> float:
         value = float(self._capture.get(key))
@@ -106,7 +106,10 @@ class Video:
 
 
 class VideoWriter:
-    """Writes frames uint8 [3, H, W] of one size to a WebM file, which takes its place when it is closed."""
+    """Writes frames uint8 [3, H, W] to a WebM file, which takes its place when it is closed.
+
+    The first gives the size; a larger one is cut, a smaller one filled up with black.
+    """
 
     def __init__(self, path: str | Path, rate: float) -> None:
         self.path, self.rate = Path(path), rate
@@ -115,12 +118,14 @@ class VideoWriter:
         self._size = (0, 0)
 
     def write(self, image: Tensor) -> None:
-        picture = np.ascontiguousarray(image.permute(1, 2, 0).numpy()[..., ::-1])
         if self._writer is None:
             self._size = (image.shape[2] // 2 * 2, image.shape[1] // 2 * 2)  # the codec wants even sides
             self._writer = self._open()
         width, height = self._size
-        self._writer.write(np.ascontiguousarray(picture[:height, :width]))
+        shown = image[:, :height, :width].permute(1, 2, 0).numpy()[..., ::-1]
+        picture = np.zeros((height, width, 3), dtype=np.uint8)
+        picture[: shown.shape[0], : shown.shape[1]] = shown
+        self._writer.write(picture)
 
     def _open(self) -> Any:
         cv2 = opencv()
@@ -129,7 +134,7 @@ class VideoWriter:
         self.path.parent.mkdir(parents=True, exist_ok=True)
         with _silent():
             made = cv2.VideoWriter(
-                str(self._part.resolve()), cv2.CAP_FFMPEG, cv2.VideoWriter_fourcc(*"VP80"), self.rate, self._size
+                _address(self._part), cv2.CAP_FFMPEG, cv2.VideoWriter_fourcc(*"VP80"), self.rate, self._size
             )
         if not made.isOpened():
             raise DataError(f"{self.path}: OpenCV cannot write a video here; leave it out with --no-overlays")
@@ -139,7 +144,11 @@ class VideoWriter:
         if self._writer is not None:
             self._writer.release()
             self._writer = None
-            self._part.replace(self.path)
+            try:
+                self._part.replace(self.path)
+            except OSError as error:
+                self._part.unlink(missing_ok=True)
+                raise DataError(f"{self.path}: cannot be written ({error.strerror or error})") from error
 
     def __enter__(self) -> VideoWriter:
         return self
@@ -151,6 +160,16 @@ class VideoWriter:
 def playing_rate(video: Video, every: float) -> float:
     """Frames a second at which the frames that were counted are shown: as fast as they passed, or faster."""
     return min(60.0, max(SLOWEST, video.rate if every <= 0 else min(video.rate, 1 / every)))
+
+
+def _address(path: Path) -> str:
+    """The full path as text; OpenCV crashes on a name that is none."""
+    text = str(path.resolve())
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        raise DataError(f"{path}: OpenCV takes names in UTF-8 alone; rename the file or its folder") from None
+    return text
 
 
 def _rgb(picture: Any) -> Tensor:
@@ -172,7 +191,11 @@ def opencv() -> ModuleType:
 @contextlib.contextmanager
 def _silent() -> Iterator[None]:
     """Without what OpenCV says on standard error: of a file that is no video, of a tag that WebM does not need."""
-    kept = os.dup(2)
+    try:
+        kept = os.dup(2)
+    except OSError:  # there is none
+        yield
+        return
     nowhere = os.open(os.devnull, os.O_WRONLY)
     try:
         os.dup2(nowhere, 2)

@@ -42,8 +42,9 @@ def over_time(seconds: Sequence[float], predictions: Sequence[Prediction]) -> st
     """The count over time; a line a class or a model as well, where there are several."""
     first = predictions[0]
     lines = [Series("count", seconds, [p.count for p in predictions])]
-    names = [*(first.classes if first.class_counts else ()), *first.models]
-    if names:
-        each = [[*p.class_counts, *p.by_model] for p in predictions]
-        lines += [Series(n, seconds, [row[k] for row in each], k + 1, 1) for k, n in enumerate(names)]
+    apart = [p.class_counts for p in predictions]
+    number = max(map(len, apart))
+    names = [*(first.classes or tuple(map(str, range(number))))[:number], *first.models]
+    each = [[*row, *[0.0] * (number - len(row)), *p.by_model] for p, row in zip(predictions, apart)]
+    lines += [Series(n, seconds, [row[k] for row in each], k + 1, 1) for k, n in enumerate(names)]
     return charts.line_chart(lines, title="The count over time", x_label="seconds", y_label="count", log=False)

@@ -11,8 +11,10 @@ from papm.study.show import SELECTED, View, digits_of
 _SPECIAL = {
     "\\": r"\textbackslash{}", "{": r"\{", "}": r"\}", "&": r"\&", "%": r"\%", "$": r"\$", "#": r"\#", "_": r"\_",
     "~": r"\textasciitilde{}", "^": r"\textasciicircum{}", "σ": r"$\sigma$", "λ": r"$\lambda$", "τ": r"$\tau$",
-    "×": r"$\times$", "−": "$-$", "±": r"$\pm$", "–": "--", "…": r"\ldots{}", "²": r"$^2$", "ε": r"$\varepsilon$",
+    "×": r"$\times$", "−": "$-$", "±": r"$\pm$", "–": "--", "…": r"\ldots{}", "ε": r"$\varepsilon$",
+    "·": r"$\cdot$", "²": r"$^2$", "³": r"$^3$", "⁴": r"$^4$", "⁶": r"$^6$",
     "≤": r"$\le$", "≥": r"$\ge$", "<": r"$<$", ">": r"$>$", "|": r"$|$", "½": r"$\frac12$", "¼": r"$\frac14$",
+    "[": "{[}", "*": "{*}",  # bare they are arguments of the \\ of the line before
 }  # fmt: skip
 
 

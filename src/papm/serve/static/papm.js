@@ -100,6 +100,7 @@ function recount(item) {
   if (!alone() || !item.reply) return;
   item.reply.count = item.dots.length;
   item.reply.classes?.forEach((kind, k) => (kind.count = item.dots.filter((d) => (d.label || 0) === k).length));
+  if (item.roi) item.region = { count: item.dots.filter((d) => within(d, item.roi)).length };
 }
 
 function showList() {
@@ -162,7 +163,7 @@ function showFigures() {
   if (item?.roi) {
     const inside = item.dots.filter((d) => within(d, item.roi)).length;
     const dots = `${inside} dot${inside === 1 ? "" : "s"}`;
-    $("region").textContent = alone() ? inside : item.region?.count === undefined ? "…" : number(item.region.count);
+    $("region").textContent = item.region?.count === undefined ? "…" : number(item.region.count);
     $("region-note").textContent = item.region?.fault || (alone() ? "" : `model’s count; ${dots}`);
   }
   showClasses($("classes"), (done && item.reply.classes) || [], item);
@@ -314,7 +315,7 @@ async function closeRegion() {
   draft = [];
   item.roi = roi;
   item.region = {};
-  showFigures();
+  refresh(item);
   if (alone()) return;
   try {
     const made = await (await post("api/count", { image: item.file, roi: JSON.stringify(roi), density: "none" })).json();
