@@ -65,7 +65,7 @@ def page(browser: Any, world: Path) -> Iterator[Any]:
 
 
 @contextmanager
-def opened(browser: Any, world: Path, *options: str, model: bool = True) -> Iterator[Any]:
+def opened(browser: Any, world: Path, *options: str, model: bool = True, folder: str = "photos") -> Iterator[Any]:
     """The page of a real `papm serve`, which may load nothing from elsewhere and complain of nothing."""
     env = {**os.environ, "PYTHONPATH": str(Path(papm.__file__).parents[1]), "OMP_NUM_THREADS": "1"}
     words = [sys.executable, "-m", "papm", "serve", *([str(world / "run")] if model else []), "--port", "0", *options]
@@ -80,8 +80,9 @@ def opened(browser: Any, world: Path, *options: str, model: bool = True) -> Iter
         made.on("pageerror", lambda error: said.append(str(error)))
         made.on("request", lambda request: said.append(request.url) if elsewhere(request.url, found[0]) else None)
         made.goto(found[0])
-        made.set_input_files("#files", sorted((world / "photos").iterdir()))
-        until(lambda: made.inner_text("#status").startswith("3 of 3 images "))
+        made.set_input_files("#files", sorted((world / folder).iterdir()))
+        number = sum(p.suffix != ".txt" for p in (world / folder).iterdir())
+        until(lambda: made.inner_text("#status").startswith(f"{number} of {number} images "))
         yield made
         assert said == []
         made.close()
@@ -254,6 +255,19 @@ def test_the_first_dots_are_set_without_a_model(browser: Any, world: Path, tmp_p
     assert {n: len(s.points) for n, s in found.items()} == {"img2": 3, "img10": 0}
     first = found["img2"]
     assert first.labels is not None and sorted(first.labels.tolist()) == [0, 0, 1]
+
+    # another day the work goes on, with the images and what was saved
+    (tmp_path / "dots" / "lost.txt").write_text("1 2\n")
+    (tmp_path / "dots" / "letter.txt").write_text("dear Anna, the dots are not here\n")
+    with opened(browser, tmp_path, "--classes", "car,bus", model=False, folder="dots") as page:
+        said = "2 of 2 images open · 3 in all · 1 NAME.txt without an image · letter.txt is no list of dots"
+        assert page.inner_text("#status") == said
+        assert page.locator(".item .value").all_inner_texts() == ["3 ✓", "0 ✓"]
+        shutil.rmtree(tmp_path / "dots")
+        with zipfile.ZipFile(saved(page, "#get-dots", tmp_path)) as files:
+            files.extractall(tmp_path / "again")
+    again = np.loadtxt(tmp_path / "again" / "img2.txt")
+    assert again == pytest.approx(np.column_stack([first.points.numpy(), first.labels.numpy()]))
 
 
 def test_one_model_has_no_such_table(page: Any) -> None:

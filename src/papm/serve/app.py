@@ -31,7 +31,7 @@ if TYPE_CHECKING:  # an extra: imported where it is used
 
 T = TypeVar("T")
 STATIC = Path(__file__).parent / "static"
-SCRIPTS = ("papm.js", "files.js", "gestures.js", "painting.js", "sending.js", "tables.js")
+SCRIPTS = ("papm.js", "dots.js", "files.js", "gestures.js", "painting.js", "sending.js", "tables.js")
 PAGE = ("index.html", "papm.css", "icon.svg", *SCRIPTS)  # nothing else is ever read for a request
 IDLE = 30.0  # seconds without a byte of an upload
 TEXT = 1_000_000  # bytes of a field that is not a file: a polygon

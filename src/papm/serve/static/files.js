@@ -5,7 +5,7 @@ const table = (rows) => rows.map((row) => row.map(cell).join(",") + "\n").join("
 const rounded = (v) => Math.round(v * 1e4) / 1e4;
 const inside = (v, length) => Math.min(Math.round(v * 100) / 100, Math.round((length - 0.01) * 100) / 100);
 
-function split(name) {
+export function split(name) {
   const dot = name.lastIndexOf(".");
   return dot > 0 ? [name.slice(0, dot), name.slice(dot)] : [name, ""];
 }

@@ -1,5 +1,6 @@
 // The page of `papm serve`: images go to /api/count one after the other; dots, regions and downloads are made here.
 
+import { Saved } from "./dots.js";
 import { countsTable, dotsFiles, pointsTable, regions, save, unused, within, zipped } from "./files.js";
 import { gestures } from "./gestures.js";
 import { fitted, paint, radius, toImage, toScreen, zoomed } from "./painting.js";
@@ -9,6 +10,7 @@ import { number, showClasses, showModels } from "./tables.js";
 const $ = (id) => document.getElementById(id);
 const canvas = $("canvas");
 
+const saved = new Saved();
 const items = []; // every image: {file, name, state, reply, dots, past, roi, region, checked, …}
 let model = { max_bytes: Infinity, classes: [] };
 let current = null, mode = "look", draft = [], dirty = false;
@@ -39,11 +41,14 @@ async function begin() {
 
 const natural = new Intl.Collator("en", { numeric: true }).compare; // IMG_2 before IMG_10
 
-function add(files) {
-  for (const file of [...files].sort((a, b) => natural(a.name, b.name))) {
+async function add(files) {
+  const images = await saved.read(files);
+  for (const file of images.sort((a, b) => natural(a.name, b.name))) {
     items.push({ file, name: unused(file.name || "image", items), state: "waiting", dots: [], past: [], roi: null, region: null, checked: false });
   }
-  if (!files.length) return;
+  for (const item of items) saved.give(item, model.classes.length);
+  refresh(current || {});
+  if (!items.length) return;
   document.body.classList.add("used");
   $("work").hidden = false;
   if (!current) select(items[0]);
@@ -64,6 +69,7 @@ async function pump() {
       item.reply = await (await post("api/count", { image: item.file }, item.stop.signal)).json();
       item.dots = item.reply.points.map((p) => ({ ...p, own: false }));
       item.state = "done";
+      saved.give(item, model.classes.length);
     } catch (error) {
       item.state = "failed";
       item.fault = error.message;
@@ -141,7 +147,7 @@ function refresh(item) {
   const left = items.length - done.length - failed;
   const total = number(done.reduce((sum, i) => sum + i.reply.count, 0));
   const parts = [`${done.length} of ${items.length} image${items.length > 1 ? "s" : ""} ${alone() ? "open" : "counted"}`, done.length > 1 && `${total} in all`, failed && `${failed} not counted`, left && "counting…"];
-  $("status").textContent = items.length ? parts.filter(Boolean).join(" · ") : "";
+  $("status").textContent = [...(items.length ? parts : []), saved.note].filter(Boolean).join(" · ");
   if (item === current) {
     if (item.image && !item.fitted) fit();
     showFigures();

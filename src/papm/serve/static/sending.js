@@ -1,6 +1,6 @@
 // Images on their way: what was dropped, what the server says about it, and pictures the browser can draw.
 
-// What was dropped: files as they are, and of folders the images in them.
+// What was dropped: files as they are, and of folders the images and texts in them.
 export async function dropped(transfer) {
   const files = [...transfer.files], entries = [...transfer.items].map((i) => i.webkitGetAsEntry?.()).filter(Boolean);
   if (!entries.some((e) => e.isDirectory)) return files;
@@ -8,7 +8,7 @@ export async function dropped(transfer) {
   for (let entry; (entry = entries.pop()); ) {
     if (entry.isFile) {
       const file = await new Promise((done, fail) => entry.file(done, fail));
-      if (/^[^.].*\.(jpe?g|png|bmp|tiff?|webp)$/i.test(file.name)) found.push(file);
+      if (/^[^.].*\.(jpe?g|png|bmp|tiff?|webp|txt)$/i.test(file.name)) found.push(file);
       continue;
     }
     const reader = entry.createReader(); // gives a hundred at a time
