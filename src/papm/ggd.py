@@ -14,19 +14,16 @@ import torch
 from numpy.typing import ArrayLike
 from torch import Tensor
 
+from papm.structures import as_tensor
+
 # The largest cost that is still an ordinary float32 after a sum over a few thousand points. At the regularisation in use
 # (10), exp(-cost/reg) is exactly zero in float32 beyond a cost of about 1040, so a cap this high changes no plan.
 COST_CAP = 1e30
 
 
-def _tensor(value: Tensor | ArrayLike) -> Tensor:
-    """A tensor as it is, an array as one: in a loss nothing may ask the host for a copy."""
-    return value if isinstance(value, Tensor) else torch.as_tensor(value)
-
-
 def exponent(r2: Tensor | ArrayLike, sigma: float | Tensor, shape: float) -> Tensor:
     """(r²/2σ²)^(s/2), any tensor or array."""
-    t = _tensor(r2) / (2 * sigma * sigma)
+    t = as_tensor(r2) / (2 * sigma * sigma)
     return t.pow(shape / 2) if t.requires_grad else power_(t, shape)  # autograd needs what `power_` overwrites
 
 
@@ -73,7 +70,7 @@ def pdf(x: Tensor | ArrayLike, sigma: float, shape: float, scatter: Tensor | Non
     >>> pdf(torch.zeros(1, 2), 1.0, 1.0)
     tensor([0.1592])
     """
-    x = _tensor(x)
+    x = as_tensor(x)
     d = x.shape[-1]
     if scatter is None:
         q, logdet = x.square().sum(-1), torch.zeros((), dtype=x.dtype, device=x.device)
@@ -112,7 +109,7 @@ def transport_cost(r2: Tensor | ArrayLike, sigma: float | Tensor, shape: float, 
     >>> transport_cost(torch.tensor([0.0, 64.0, 1e8]), 16.0, 2.0)
     tensor([0.0000e+00, 7.2521e+01, 1.0000e+30])
     """
-    r2 = _tensor(r2)
+    r2 = as_tensor(r2)
     r2 = r2.float() if r2.dtype in (torch.float16, torch.bfloat16) else r2
     t = exponent(r2, sigma, shape).clamp(max=80.0)  # exp(80) = 5.5e34, finite in float32
     return (r2 * torch.exp(t)).clamp(max=cap)

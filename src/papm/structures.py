@@ -14,10 +14,16 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from numpy.typing import ArrayLike
 from torch import Tensor
 from torch.export import register_dataclass
 
 ImageSource = Path | Callable[[], Tensor]
+
+
+def as_tensor(value: Tensor | ArrayLike) -> Tensor:
+    """A tensor as it is, an array as one: in a loss nothing may ask the host for a copy."""
+    return value if isinstance(value, Tensor) else torch.as_tensor(value)
 
 
 @dataclass(frozen=True)

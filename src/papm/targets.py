@@ -17,7 +17,7 @@ from torch import Tensor
 from papm import ggd, windows
 from papm.errors import ConfigError, DataError, unknown
 from papm.points import inside, spacing
-from papm.structures import PointBatch
+from papm.structures import PointBatch, as_tensor
 
 Kernel = Literal["ggd", "gaussian", "adaptive"]
 
@@ -62,7 +62,7 @@ def density_map(
     >>> round(float(density_map(torch.tensor([[0.0, 0.0], [20.3, 11.9]]), size=(24, 32), stride=8).sum()), 5)
     2.0
     """
-    xy = torch.as_tensor(points)
+    xy = as_tensor(points)
     if xy.numel() and (xy.dim() != 2 or xy.shape[1] != 2):
         raise DataError(f"the points of a map must be [n, 2], not {list(xy.shape)}")
     xy = xy.reshape(-1, 2)

@@ -18,8 +18,7 @@ from papm.errors import ConfigError, DataError
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from papm.predict.ensemble import Ensemble
-    from papm.predict.predictor import Counter
+    from papm.predict.predictor import Source
     from papm.structures import Prediction
 
 
@@ -159,7 +158,7 @@ class _Images:
     """Counts images and keeps what is said about them at the end."""
 
     out: Path
-    counter: Counter | Ensemble
+    counter: Source
     points: bool
     overlays: bool
     regions: Callable[[Path], Tensor | None] | None

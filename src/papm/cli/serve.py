@@ -11,7 +11,8 @@ from papm.cli.options import Beside, Count, Device, How, Precision, Tile
 from papm.errors import ConfigError
 
 if TYPE_CHECKING:
-    from papm.serve.counting import Limits, Source
+    from papm.predict.predictor import Source
+    from papm.serve.counting import Limits
 
 
 def add(app: typer.Typer) -> None:

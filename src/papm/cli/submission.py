@@ -9,13 +9,12 @@ from papm.errors import ConfigError
 
 if TYPE_CHECKING:
     from papm.data.base import Dataset
-    from papm.predict.ensemble import Ensemble
-    from papm.predict.predictor import Counter
+    from papm.predict.predictor import Source
 
 COUNTS, POINTS = "counting.txt", "localization.txt"
 
 
-def write_submission(counter: Counter | Ensemble, dataset: Dataset, folder: Path) -> dict[str, Any]:
+def write_submission(counter: Source, dataset: Dataset, folder: Path) -> dict[str, Any]:
     """Count every image and write `id count` and `id n x y …` lines, in pixels of the original images, as stored."""
     from papm.cli import ui
     from papm.data.nwpu_files import image_id, write_counts, write_predictions

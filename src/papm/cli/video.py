@@ -13,8 +13,7 @@ from papm.errors import DataError
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from papm.predict.ensemble import Ensemble
-    from papm.predict.predictor import Counter
+    from papm.predict.predictor import Source
     from papm.structures import Prediction
 
 VIDEOS = "videos"  # a folder a video in it
@@ -60,7 +59,7 @@ class CountedVideo:
 def count_video(
     made: CountedVideo,
     path: Path,
-    counter: Counter | Ensemble,
+    counter: Source,
     *,
     every: float,
     points: bool = True,

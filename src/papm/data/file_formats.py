@@ -24,6 +24,7 @@ from papm.data.readers import (
     yolo,
 )
 from papm.data.readers.kinds import MAYBE, NO, SURELY, Context, Format, Sheet, Sidecar
+from papm.data.readers.records import Points, Table
 from papm.data.writers import coco as to_coco
 from papm.data.writers import cvat as to_cvat
 from papm.data.writers import dotdotgoose as to_dotdotgoose
@@ -49,15 +50,15 @@ def _looks_like_csv(path: Path) -> int:
     return SURELY if formats.looks_like_csv(path) else NO
 
 
-def _read_txt(path: Path, image: Path, context: Context) -> formats.Points:
+def _read_txt(path: Path, image: Path, context: Context) -> Points:
     return formats.read_txt(path, context.wanted)
 
 
-def _read_csv(path: Path, context: Context) -> formats.Table:
+def _read_csv(path: Path, context: Context) -> Table:
     return formats.read_csv(path, context.wanted)
 
 
-def _read_coco(path: Path, context: Context) -> formats.Table:
+def _read_coco(path: Path, context: Context) -> Table:
     return coco.read_coco(path, context.wanted, context.keypoint)
 
 

@@ -200,7 +200,7 @@ def write_evaluation(path: Path, found: Evaluation) -> None:
     writer = csv.writer(buffer, lineterminator="\n")
     more = [f"{side}_{name}" for name in found.classes for side in ("predicted", "truth")]
     writer.writerow(["image", "predicted", "truth", "truth_in_image", *more, *(f"by_{m}" for m in found.by_model)])
-    for name, p, t, i, apart, models in sorted(rows, key=lambda r: -abs(r[1] - r[2])):
+    for name, p, t, i, apart, alone in sorted(rows, key=lambda r: -abs(r[1] - r[2])):
         of_class = [cell for a, b in apart for cell in (f"{a:.3f}", f"{b:.0f}")]
-        writer.writerow([name, f"{p:.3f}", f"{t:.0f}", f"{i:.0f}", *of_class, *(f"{m:.3f}" for m in models)])
+        writer.writerow([name, f"{p:.3f}", f"{t:.0f}", f"{i:.0f}", *of_class, *(f"{m:.3f}" for m in alone)])
     write_text(path, buffer.getvalue())

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
 from statistics import fmean
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 import torch
@@ -139,6 +139,20 @@ def _in_region(output: PointProposals, roi: Tensor) -> Tensor:
 def objects(proposals: PointProposals, threshold: float = 0.5) -> Tensor:
     """bool [B, M]: proposals whose best class scores above the threshold."""
     return proposals.logits.float().softmax(-1)[..., 1:].amax(-1) > threshold
+
+
+class Source(Protocol):
+    """What counts in an image: a model, several (`papm.predict.ensemble`), or nobody yet (`papm serve` without a model)."""
+
+    def predict(
+        self,
+        image: Any,
+        *,
+        points: bool = True,
+        name: str = "",
+        roi: Tensor | None = None,
+        on_tile: OnTile | None = None,
+    ) -> Prediction: ...
 
 
 class Counter:

@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import torch
 
 from papm.errors import DataError, PapmError
+from papm.predict.predictor import Source
 from papm.serve import counting
 from papm.serve.counting import Abandoned, Limits, Upload
 from papm.serve.desk import Busy, Desk
@@ -49,7 +50,7 @@ STATUS: dict[type[PapmError], int] = {Busy: 503, TooLarge: 413, NoMemory: 507}  
 
 
 def application(
-    counter: counting.Source,
+    counter: Source,
     about: dict[str, Any],
     limits: Limits | None = None,
     names: Collection[str] = (),

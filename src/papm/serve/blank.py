@@ -6,10 +6,8 @@ from collections.abc import Sequence
 from typing import Any
 
 import torch
-from torch import Tensor
 
 from papm.errors import ConfigError
-from papm.predict.tiling import OnTile
 from papm.serve.counting import Limits
 from papm.structures import Prediction
 from papm.version import __version__
@@ -23,15 +21,7 @@ class Blank:
             raise ConfigError("classes are different names divided by commas, such as car,bus")
         self.classes = tuple(classes) if len(classes) > 1 else ()
 
-    def predict(
-        self,
-        image: Any,
-        *,
-        points: bool = True,
-        name: str = "",
-        roi: Tensor | None = None,
-        on_tile: OnTile | None = None,
-    ) -> Prediction:
+    def predict(self, image: Any, *, name: str = "", **_: object) -> Prediction:
         """An image without points."""
         size = (int(image.shape[1]), int(image.shape[2]))
         none = torch.zeros(0, dtype=torch.int64)

@@ -9,7 +9,7 @@ import re
 import threading
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 from torch import Tensor
@@ -21,28 +21,13 @@ from papm.errors import ConfigError, DataError, PapmError
 from papm.images import decode_image
 from papm.models import info
 from papm.predict.ensemble import Ensemble
-from papm.predict.predictor import Counter
-from papm.predict.tiling import OnTile
+from papm.predict.predictor import Counter, Source
 from papm.serve.pictures import density_layer, preview
 from papm.structures import Prediction
 from papm.version import __version__
 
 MOST_POLYGONS, MOST_CORNERS = 100, 10_000  # what a hand draws, with room; a region's cost grows with them
 MOST_MEGAPIXELS = 10_000
-
-
-class Source(Protocol):
-    """What counts: a model, several, or nobody yet."""
-
-    def predict(
-        self,
-        image: Any,
-        *,
-        points: bool = True,
-        name: str = "",
-        roi: Tensor | None = None,
-        on_tile: OnTile | None = None,
-    ) -> Prediction: ...
 
 
 class Abandoned(Exception):

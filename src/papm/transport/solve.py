@@ -19,7 +19,7 @@ from torch import Tensor
 from papm.compiled import shared_limit
 from papm.errors import ConfigError, DataError, unknown
 from papm.graphs import round_up
-from papm.structures import PointBatch
+from papm.structures import PointBatch, as_tensor
 from papm.transport import costs as cost_names
 from papm.transport import cuda, graphs, native, reference, triton_kernels
 from papm.transport.costs import Cost
@@ -139,7 +139,7 @@ def sinkhorn(
     tensor([[0.5000, 0.0000], [0.0000, 0.5000]])
     """
     check_settings(reg, iterations)
-    a, b, cost = (t if isinstance(t, Tensor) else torch.as_tensor(t) for t in (a, b, cost))
+    a, b, cost = as_tensor(a), as_tensor(b), as_tensor(cost)
     batched = cost.dim() == 3
     if not batched:
         a, b, cost = a[None], b[None], cost[None]
@@ -251,7 +251,7 @@ def choose(window: Window | None, size: tuple[int, int], cost: Cost, reg: float,
 
 def _one_image(points: Tensor | ArrayLike, index: int) -> Tensor:
     """The points of one image of a list, [n, 2]."""
-    xy = torch.as_tensor(points)
+    xy = as_tensor(points)
     if xy.dim() != 2 or xy.shape[1] != 2:
         raise ConfigError(f"the points of image {index} of the batch must be [n, 2], not {list(xy.shape)}")
     return xy
@@ -288,7 +288,7 @@ def grid_sinkhorn(
     (64.0, torch.Size([1, 1, 4]))
     """
     check_settings(reg, iterations, solver)
-    density = density if isinstance(density, Tensor) else torch.as_tensor(density)
+    density = as_tensor(density)
     if not isinstance(points, PointBatch):
         points = PointBatch.from_list([_one_image(p, k) for k, p in enumerate(points)], density.device)
     if density.dim() != 3 or len(points) != len(density):

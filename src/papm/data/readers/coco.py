@@ -17,8 +17,8 @@ from pathlib import Path
 from typing import Any
 
 from papm.data.readers.faults import AnnotationError, Fault, coordinate, safe_relative
-from papm.data.readers.formats import Points, Table
 from papm.data.readers.jsonfile import has_keys, is_object, load_json, peek
+from papm.data.readers.records import Points, Table
 from papm.errors import unknown
 
 Json = Mapping[str, Any]

@@ -16,8 +16,8 @@ from pathlib import Path
 
 from papm.data.readers import shapes
 from papm.data.readers.faults import AnnotationError, Fault, coordinate, safe_relative
-from papm.data.readers.formats import Points, Table
 from papm.data.readers.kinds import NO, SURELY, Context
+from papm.data.readers.records import Points, Table
 from papm.data.readers.xmlfile import Element, load_xml, root_tag
 
 _ASIDE = frozenset({"tag", "attribute"})

@@ -12,9 +12,9 @@ from pathlib import Path
 from typing import Any
 
 from papm.data.readers.faults import AnnotationError, Fault, coordinate, safe_relative
-from papm.data.readers.formats import Points, Table
 from papm.data.readers.jsonfile import has_keys, is_object, load_json, peek
 from papm.data.readers.kinds import MAYBE, NO, SURELY, Context
+from papm.data.readers.records import Points, Table
 
 
 def looks_like_dotdotgoose(path: Path) -> int:

@@ -36,9 +36,9 @@ from papm.data.readers import several
 from papm.data.readers.choice import choose, is_blank, is_told
 from papm.data.readers.dotmap import ENDINGS, WAYS
 from papm.data.readers.faults import AnnotationError, Fault, read_text
-from papm.data.readers.formats import Points, Table, same_labelling
 from papm.data.readers.kinds import Context, Format, Sheet, Sidecar
 from papm.data.readers.layout import Place, find_places, named_sheet, nfc, sidecars, uploaded_name
+from papm.data.readers.records import Points, Table, same_labelling
 from papm.data.readers.regions import with_regions
 from papm.data.readers.yolo import class_names, is_pose
 from papm.data.upright import upright

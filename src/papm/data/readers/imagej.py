@@ -18,9 +18,10 @@ from __future__ import annotations
 from pathlib import Path
 
 from papm.data.readers import formats
-from papm.data.readers.formats import Points, read_table
+from papm.data.readers.formats import read_table
 from papm.data.readers.kinds import MAYBE, NO, SURELY, Context
 from papm.data.readers.layout import named_after
+from papm.data.readers.records import Points
 
 
 def table_names(stem: str, folder: Path) -> tuple[str, ...]:

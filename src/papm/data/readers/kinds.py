@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from papm.data.base import Annotation
-from papm.data.readers.formats import Points, Table
+from papm.data.readers.records import Points, Table
 
 if TYPE_CHECKING:
     from papm.data.writers.base import Writer

@@ -16,9 +16,9 @@ from typing import Any
 
 from papm.data.readers import shapes
 from papm.data.readers.faults import AnnotationError, Fault, coordinate
-from papm.data.readers.formats import Points
 from papm.data.readers.jsonfile import has_keys, is_object, load_json, peek
 from papm.data.readers.kinds import MAYBE, NO, SURELY, Context
+from papm.data.readers.records import Points
 
 
 def looks_like_labelme(path: Path) -> int:

@@ -23,9 +23,9 @@ from urllib.parse import parse_qs, unquote, urlsplit
 
 from papm.data.readers import shapes
 from papm.data.readers.faults import AnnotationError, Fault, coordinate, safe_relative
-from papm.data.readers.formats import Points, Table
 from papm.data.readers.jsonfile import has_keys, load_json, peek
 from papm.data.readers.kinds import MAYBE, NO, SURELY, Context
+from papm.data.readers.records import Points, Table
 from papm.images import is_image_name
 
 logger = logging.getLogger(__name__)

@@ -26,10 +26,10 @@ from typing import Any
 
 from papm.data.readers import shapes
 from papm.data.readers.faults import AnnotationError, Fault, coordinate
-from papm.data.readers.formats import Points
 from papm.data.readers.jsonfile import has_keys, load_json, peek
 from papm.data.readers.kinds import MAYBE, NO, SURELY, Context
 from papm.data.readers.layout import named_after
+from papm.data.readers.records import Points
 
 logger = logging.getLogger(__name__)
 

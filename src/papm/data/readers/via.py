@@ -20,9 +20,9 @@ from typing import Any
 
 from papm.data.readers import shapes
 from papm.data.readers.faults import AnnotationError, Fault, coordinate, read_text, safe_relative
-from papm.data.readers.formats import Points, Table
 from papm.data.readers.jsonfile import has_keys, is_object, load_json, peek
 from papm.data.readers.kinds import MAYBE, NO, SURELY, Context
+from papm.data.readers.records import Points, Table
 
 _LABELS = ("class", "label", "category", "type", "name")
 

@@ -12,8 +12,8 @@ from pathlib import Path
 
 from papm.data.readers import shapes
 from papm.data.readers.faults import AnnotationError, Fault, coordinate
-from papm.data.readers.formats import Points
 from papm.data.readers.kinds import NO, SURELY, Context
+from papm.data.readers.records import Points
 from papm.data.readers.xmlfile import Element, load_xml, root_tag
 
 _SIDES = ("xmin", "ymin", "xmax", "ymax")

@@ -19,8 +19,9 @@ import yaml
 
 from papm.data.readers import shapes
 from papm.data.readers.faults import AnnotationError, Fault, coordinate, read_text
-from papm.data.readers.formats import Points, head_lines
+from papm.data.readers.formats import head_lines
 from papm.data.readers.kinds import NO, SURELY, Context
+from papm.data.readers.records import Points
 from papm.errors import DataError
 
 NAME_FILES = ("data.yaml", "data.yml", "dataset.yaml", "classes.txt", "obj.names")

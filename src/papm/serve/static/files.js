@@ -20,7 +20,7 @@ export function unused(name, items) {
 }
 
 // As papm counts a region: a dot belongs to it when the centre of its pixel does, even-odd.
-export function within(dot, corners) {
+function within(dot, corners) {
   const x = Math.floor(dot.x) + 0.5, y = Math.floor(dot.y) + 0.5;
   let inside = false;
   corners.forEach(([x1, y1], k) => {
@@ -30,13 +30,15 @@ export function within(dot, corners) {
   return inside;
 }
 
+export const inRegion = (item) => item.dots.filter((d) => within(d, item.roi)).length;
+
 export function countsTable(items) {
   const kinds = items[0].reply.classes || [], models = items[0].reply.models || [], drawn = items.some((i) => i.region?.count !== undefined);
   const head = ["image", "count", ...kinds.map((k) => `count_${k.name}`), ...models.map((m) => `by_${m.name}`), "checked_dots", ...(drawn ? ["count_in_region", "dots_in_region"] : [])];
   return table([head, ...items.map((i) => [
     i.name, rounded(i.reply.count), ...kinds.map((_, k) => rounded(i.reply.classes[k].count)),
     ...models.map((_, k) => rounded(i.reply.models[k].count)), i.checked ? i.dots.length : "",
-    ...(drawn ? (i.region?.count === undefined ? ["", ""] : [rounded(i.region.count), i.dots.filter((d) => within(d, i.roi)).length]) : []),
+    ...(drawn ? (i.region?.count === undefined ? ["", ""] : [rounded(i.region.count), inRegion(i)]) : []),
   ])]);
 }
 

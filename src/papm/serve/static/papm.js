@@ -1,7 +1,7 @@
 // The page of `papm serve`: images go to /api/count one after the other; dots, regions and downloads are made here.
 
 import { Saved } from "./dots.js";
-import { countsTable, dotsFiles, pointsTable, regions, save, unused, within, zipped } from "./files.js";
+import { countsTable, dotsFiles, inRegion, pointsTable, regions, save, unused, zipped } from "./files.js";
 import { gestures } from "./gestures.js";
 import { fitted, paint, radius, toImage, toScreen, zoomed } from "./painting.js";
 import { decoded, dropped, post, thumbnail } from "./sending.js";
@@ -106,7 +106,7 @@ function recount(item) {
   if (!alone() || !item.reply) return;
   item.reply.count = item.dots.length;
   item.reply.classes?.forEach((kind, k) => (kind.count = item.dots.filter((d) => (d.label || 0) === k).length));
-  if (item.roi) item.region = { count: item.dots.filter((d) => within(d, item.roi)).length };
+  if (item.roi) item.region = { count: inRegion(item) };
 }
 
 function showList() {
@@ -167,8 +167,7 @@ function showFigures() {
   $("dots-note").textContent = alone() ? "" : added || removed ? `${added} added, ${removed} removed by hand` : done ? "the model’s points" : "";
   $("in-region").hidden = !item?.roi;
   if (item?.roi) {
-    const inside = item.dots.filter((d) => within(d, item.roi)).length;
-    const dots = `${inside} dot${inside === 1 ? "" : "s"}`;
+    const inside = inRegion(item), dots = `${inside} dot${inside === 1 ? "" : "s"}`;
     $("region").textContent = item.region?.count === undefined ? "…" : number(item.region.count);
     $("region-note").textContent = item.region?.fault || (alone() ? "" : `model’s count; ${dots}`);
   }
