@@ -17,6 +17,7 @@ LAYERS: tuple[tuple[str, ...], ...] = (
     (
         "errors",
         "version",
+        "text",
         "compiled",
         "graphs",
         "files",

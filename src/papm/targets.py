@@ -18,6 +18,7 @@ from papm import ggd, windows
 from papm.errors import ConfigError, DataError, unknown
 from papm.points import inside, spacing
 from papm.structures import PointBatch, as_tensor
+from papm.text import Brief
 
 Kernel = Literal["ggd", "gaussian", "adaptive"]
 
@@ -34,8 +35,8 @@ ADAPTIVE_BETA = 0.3
 ADAPTIVE_MIN = 1.0
 
 
-@dataclass(frozen=True)
-class Domain:
+@dataclass(frozen=True, eq=False, repr=False)
+class Domain(Brief):
     """Where the whole images lie, in the coordinates of their windows: corners (x, y) [B, 2] each."""
 
     lower: Tensor

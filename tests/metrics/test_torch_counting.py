@@ -9,8 +9,8 @@ import torch
 
 from papm.metrics import CountingMetrics, bootstrap, counting_errors
 
-PREDICTED = torch.tensor([12.0, 7.5, 1.25, 300.0, 41.0])
-TRUTH = torch.tensor([10.0, 10.0, 0.0, 280.0, 50.0])
+PREDICTED = torch.tensor([12.0, 7.5, 1.25, 300.0, 41.0, 9.0])
+TRUTH = torch.tensor([10.0, 10.0, 0.0, 280.0, 50.0, 8.0])
 
 
 def test_batches_add_up_to_the_whole() -> None:

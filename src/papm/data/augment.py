@@ -20,6 +20,7 @@ from papm.data.disk_cache import DiskStore
 from papm.graphs import round_up
 from papm.imagenet import MEAN, STD
 from papm.structures import Batch, PointBatch
+from papm.text import Brief
 
 HEAD = 8  # numbers of a plan's row before its points: image, x, y, scale, flip, grey, contrast, brightness
 
@@ -49,8 +50,8 @@ class Augment:
         return self.scale_min != 1 or self.scale_max != 1
 
 
-@dataclass(frozen=True)
-class Plan:
+@dataclass(frozen=True, eq=False, repr=False)
+class Plan(Brief):
     """A batch before its pixels: `rows` [B, HEAD + columns·N] and how many points each crop has inside and in all."""
 
     rows: Tensor  # the HEAD numbers, then N × (x, y, extent[, class]); points of the crop first, then its halo

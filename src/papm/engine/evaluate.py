@@ -65,7 +65,7 @@ class Evaluation:
         return {how: counting_errors(found, self.truth).mae for how, found in self.readings.items()}
 
     def intervals(self) -> dict[str, tuple[float, float]]:
-        """95 % bootstrap intervals over images."""
+        """95 % bootstrap intervals over images; NaN where there are too few."""
         return bootstrap(self.predicted, self.truth)
 
 

@@ -21,12 +21,13 @@ from papm.losses.recorded import Recorder
 from papm.points import as_batch
 from papm.structures import DensityOutput, LossOutput, PointBatch, PointProposals
 from papm.targets import touched_cells
+from papm.text import Brief, n_of
 
 Points = Sequence[Tensor] | PointBatch
 
 
-@dataclass(frozen=True)
-class LossContext:
+@dataclass(frozen=True, eq=False, repr=False)
+class LossContext(Brief):
     """What a training loop knows beyond the crop; without it a loss works on the crop alone."""
 
     mask: Tensor | None = None  # [B, H, W] bool, True where a pixel is real and counts
@@ -83,7 +84,7 @@ class CountingLoss(nn.Module):
         check_density(prediction)
         batch = accept_points(points, prediction.device)
         if len(batch) != len(prediction):
-            raise ConfigError(f"{len(prediction)} maps but points of {len(batch)} images")
+            raise ConfigError(f"{n_of(len(prediction), 'map')} but points of {n_of(len(batch), 'image')}")
         with torch.autocast(prediction.device.type, enabled=False):
             density = prediction.float() if prediction.dtype != torch.float64 else prediction
             if self.records(density):
@@ -148,7 +149,7 @@ class PointLoss(CountingLoss):
         check_images(b)
         batch = accept_points(points, prediction.points.device)
         if len(batch) != b:
-            raise ConfigError(f"proposals of {b} images but points of {len(batch)}")
+            raise ConfigError(f"proposals of {n_of(b, 'image')} but points of {len(batch)}")
         xy, logits, reference = (
             t if t.dtype == torch.float64 else t.float()
             for t in (prediction.points, prediction.logits, prediction.reference)

@@ -18,6 +18,7 @@ from torch import Tensor
 
 from papm.graphs import capture, new_pool, round_up
 from papm.structures import LossOutput, PointBatch
+from papm.text import Brief
 
 if TYPE_CHECKING:
     from papm.losses.base import CountingLoss, LossContext
@@ -45,8 +46,8 @@ class _KnownGradients(torch.autograd.Function):
         return torch.tensordot(grads[0], gradients, 1), None, None
 
 
-@dataclass(frozen=True)
-class _Record:
+@dataclass(frozen=True, eq=False, repr=False)
+class _Record(Brief):
     """A recorded loss: how to run it again, and the tensors it reads and writes."""
 
     again: Callable[[], None]
