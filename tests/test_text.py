@@ -58,6 +58,8 @@ def test_what_a_repr_says() -> None:
         "Prediction(count=12.3457, size=(768, 1024), density=float32[1, 96, 128], stride=8, points=float32[12, 2], "
         "name='a.jpg')"
     )
+    seen = dataclasses.replace(found, density=None, points=None, models=("a", "b"), by_model=(12.0, 12.69134))
+    assert "models=('a', 'b'), by_model=(12, 12.6913))" in repr(seen)
     assert repr(LossOutput(torch.tensor(2.5), {"ot": torch.tensor(2.0)})) == (
         "LossOutput(total=2.5, terms={ot: 2}, weights={ot: 1})"
     )

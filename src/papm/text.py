@@ -76,8 +76,11 @@ def _shown(value: Any) -> str:
         return value.name
     if isinstance(value, Mapping):
         return "{" + ", ".join(f"{_cut(str(k), 20)}: {_shown(v)}" for k, v in list(value.items())[:4]) + "}"
-    if isinstance(value, list | tuple) and len(value) > 4:
-        return f"{type(value).__name__} of {len(value)}"
+    if isinstance(value, list | tuple):
+        if len(value) > 4:
+            return f"{type(value).__name__} of {len(value)}"
+        inner = ", ".join(map(_shown, value))
+        return f"[{inner}]" if isinstance(value, list) else f"({inner}{',' if len(value) == 1 else ''})"
     if callable(value):
         return getattr(value, "__name__", type(value).__name__)
     return _cut(repr(value), LONGEST // 2)

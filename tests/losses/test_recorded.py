@@ -84,6 +84,28 @@ def test_a_setting_that_is_changed_is_heeded() -> None:
     assert recorder(loss, density, points, None).total == loss.compute(density, points, None).total
 
 
+def still(function: Callable[[], Any], pool: Any = None) -> tuple[Callable[[], None], Any]:
+    """As a graph of which nothing but its own tensors can change: the values of the first run."""
+    return (lambda: None), function()
+
+
+def test_a_weight_in_a_dictionary_that_is_changed_is_heeded() -> None:
+    """`UnbalancedLoss.weights` is a plain dictionary: what was recorded with another value is not played again."""
+    loss, recorder = losses.create("gl", stride=8), Recorder(still)
+    density, points = scene(0)
+    for _ in range(AFTER + 2):
+        recorder(loss, density.requires_grad_(), points, None)
+    assert len(recorder.records) == 1
+    weights: Any = loss.weights
+    for weight in (3.0, 0.0, 3.0):  # and back again, to what is recorded
+        weights["pixel"] = weight
+        for _ in range(AFTER + 2):
+            made, plain = recorder(loss, density, points, None), loss.compute(density, points, None)
+            torch.testing.assert_close(made.total, plain.total)
+            assert made.weights == plain.weights
+    assert len(recorder.records) == 3
+
+
 class Grows(CountingLoss):
     """The sum of the density, doubled in the second half of training."""
 
