@@ -18,6 +18,7 @@ from numpy.typing import ArrayLike
 from torch import Tensor
 from torch.export import register_dataclass
 
+from papm.config import BACKGROUND_WEIGHT
 from papm.text import Brief
 
 ImageSource = Path | Callable[[], Tensor]
@@ -225,7 +226,7 @@ class PointProposals(Brief):
     points: Tensor  # [B, M, 2] in input pixels
     logits: Tensor  # [B, M, classes + 1], column 0 is background
     reference: Tensor  # [M, 2]
-    background: float = 0.5  # what background weighed when the logits were learned
+    background: float = BACKGROUND_WEIGHT  # what background weighed when the logits were learned
     expected: bool = False  # how they are counted: by the sum of `chances`, or as the scores above ½
 
     @property
