@@ -96,7 +96,6 @@ def test_the_weight_of_background_has_one_home() -> None:
     Where one of them had a number of its own, counts by chances would be wrong without an error.
     """
     code = """
-import inspect
 import papm.config
 papm.config.BACKGROUND_WEIGHT = 0.25
 import torch

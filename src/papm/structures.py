@@ -86,7 +86,10 @@ class Sample(Brief):
     @property
     def counted(self) -> Tensor:
         """bool [n]: which points count: all of them, or those inside the region of interest where there is one."""
-        region = self.roi
+        return self.counted_in(self.roi)
+
+    def counted_in(self, region: Tensor | None) -> Tensor:
+        """`counted`, of a region that was decoded already: `roi` reads its file at every access."""
         if region is None:
             return torch.ones(len(self.points), dtype=torch.bool)
         column, row = self.points.floor().long().unbind(-1)

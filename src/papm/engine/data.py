@@ -109,6 +109,7 @@ class CountingData(pl.LightningDataModule):
         self.store: ImageStore | DiskStore | None = None
         self.eval_images: list[torch.Tensor] | None = None
         self._truth: list[float] | None = None
+        self._regions: dict[int, torch.Tensor | None] = {}
         self._cut = cut_crops
         self.keep_plans = False  # hand plans over as they are: the step cuts the crops itself
 
@@ -189,6 +190,15 @@ class CountingData(pl.LightningDataModule):
         if self.eval_images is None:
             return self.splits.monitor[index].image.to(device)
         return self.eval_images[index]
+
+    def region(self, index: int) -> torch.Tensor | None:
+        """Region of interest of image `index` of the watched split; decoded once where the images are."""
+        assert self.splits.monitor is not None
+        if self.eval_images is None:
+            return self.splits.monitor[index].roi
+        if index not in self._regions:
+            self._regions[index] = self.splits.monitor[index].roi
+        return self._regions[index]
 
     def truth(self, index: int) -> float:
         """Objects of image `index` of the watched split; read once, its region of interest may be a file."""
