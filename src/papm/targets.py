@@ -88,6 +88,15 @@ def sigma_from_spacing(distance: Tensor, size: tuple[int, int]) -> Tensor:
     return torch.where(distance < torch.inf, sigma, (size[0] + size[1]) / 8)
 
 
+def spacing_alone(size: tuple[int, int]) -> float:
+    """The spacing that a point alone in its image is given: 0.3 × it is what `sigma_from_spacing` has for it alone.
+
+    >>> round(ADAPTIVE_BETA * spacing_alone((96, 128)), 6), float(sigma_from_spacing(torch.tensor(torch.inf), (96, 128)))
+    (28.0, 28.0)
+    """
+    return (size[0] + size[1]) / 8 / ADAPTIVE_BETA
+
+
 def density_maps(
     points: PointBatch,
     size: tuple[int, int],

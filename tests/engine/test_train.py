@@ -604,10 +604,14 @@ def test_a_network_learns_from_points_that_count(noise: float) -> None:
     assert found > 10
 
 
-def test_the_spacing_of_a_point_alone_is_that_of_its_adaptive_kernel() -> None:
+@pytest.mark.parametrize("beta", [ADAPTIVE_BETA, 0.6])
+def test_the_spacing_of_a_point_alone_is_that_of_its_adaptive_kernel(
+    beta: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("papm.targets.ADAPTIVE_BETA", beta)
     sample = data.open_spec(SPEC)["train"][0]
     made = training_points(sample.keep(torch.tensor([0])), config())
-    assert ADAPTIVE_BETA * made[0, 2] == pytest.approx(96 / 4)
+    assert beta * made[0, 2] == pytest.approx(96 / 4)
 
 
 @pytest.mark.parametrize("backbone", ["tiny", "p2pnet"])

@@ -132,6 +132,24 @@ def test_a_loss_around_one_that_changes_on_the_way(wrap: Callable[[CountingLoss]
     assert len(recorder.records) == 2
 
 
+@pytest.mark.parametrize(
+    "wrap", [lambda loss: RegionLoss(loss, 64), lambda loss: ClassLoss(loss, 1), lambda loss: ForwardLoss(loss, 8.0)]
+)
+def test_a_loss_is_the_same_after_another_was_put_around_it(
+    wrap: Callable[[CountingLoss], CountingLoss], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It can be recorded as before, by itself and in a second wrapper; inside one it never is, all of that is."""
+    loss = losses.create("hd-papm", stride=8)
+    before = dict(vars(loss))
+    first, second = wrap(loss), wrap(loss)
+    assert vars(loss) == before and loss.recordable and first.recordable and second.recordable
+    monkeypatch.setattr(CountingLoss, "records", lambda self, density: self.recordable)  # as on a GPU
+    density, points = scene(0)
+    for _ in range(AFTER + 2):
+        first(density.requires_grad_(), points)
+    assert not loss._recorder.seen and first._recorder.seen
+
+
 def test_what_cannot_be_recorded_is_computed() -> None:
     def refuse(function: Callable[[], Any], pool: Any = None) -> Any:
         raise RuntimeError("operation not permitted when stream is capturing")

@@ -7,6 +7,7 @@ happen in `render` for the whole batch at once, from images that already live th
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -75,16 +76,11 @@ def sample_order(seed: int, first: int, count: int, images: int) -> np.ndarray:
     return out
 
 
-_PERMUTATIONS: dict[tuple[int, int, int], np.ndarray] = {}
-
-
+@functools.lru_cache(8)
 def _permutation(seed: int, epoch: int, images: int) -> np.ndarray:
-    key = (seed, epoch, images)
-    if key not in _PERMUTATIONS:
-        if len(_PERMUTATIONS) > 8:
-            _PERMUTATIONS.clear()
-        _PERMUTATIONS[key] = np.random.default_rng([seed, epoch, 1]).permutation(images)
-    return _PERMUTATIONS[key]
+    order = np.random.default_rng([seed, epoch, 1]).permutation(images)
+    order.flags.writeable = False  # it is shared
+    return order
 
 
 def plan(

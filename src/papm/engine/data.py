@@ -24,6 +24,7 @@ from papm.errors import PapmError
 from papm.files import cache_root
 from papm.points import displace, spacing
 from papm.structures import Batch, PointBatch, Sample
+from papm.targets import spacing_alone
 
 log = logging.getLogger(__name__)
 
@@ -52,7 +53,7 @@ def training_points(sample: Sample, config: TrainConfig) -> np.ndarray:
         xy, kept = displace(xy, sample.size, config.noise, config.noise_kind, rng, edge=config.noise_edge)
         still = replace(sample, points=xy).counted
         xy, labels = xy[still], labels[kept][still]
-    alone = sum(sample.size) / 8 / 0.3  # a single point's adaptive bandwidth is then mean(H, W)/4
+    alone = spacing_alone(sample.size)
     columns = [xy.numpy(), spacing(xy, alone=alone).numpy()[:, None]]
     if several_classes(config):
         columns.append(labels.numpy()[:, None])

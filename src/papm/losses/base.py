@@ -67,6 +67,14 @@ class CountingLoss(nn.Module):
         self, prediction: Tensor | DensityOutput | PointProposals, points: Points, *, context: LossContext | None = None
     ) -> LossOutput:
         """The loss of a batch: `total` to call backward on, and the named terms it is made of."""
+        density, batch = self.accept(prediction, points)
+        with torch.autocast(density.device.type, enabled=False):
+            if self.records(density):
+                return self._recorder(self, density, batch, context)
+            return self.compute(density, batch, context)
+
+    def accept(self, prediction: Tensor | DensityOutput | PointProposals, points: Points) -> tuple[Tensor, PointBatch]:
+        """Both inputs in the form that `compute` takes, in float32 or better; an error where they do not fit."""
         if isinstance(prediction, PointProposals):
             raise ConfigError(f"{type(self).__name__} is a loss on density maps; a point network needs a point loss")
         if not isinstance(prediction, Tensor | DensityOutput):
@@ -85,11 +93,7 @@ class CountingLoss(nn.Module):
         batch = accept_points(points, prediction.device)
         if len(batch) != len(prediction):
             raise ConfigError(f"{n_of(len(prediction), 'map')} but points of {n_of(len(batch), 'image')}")
-        with torch.autocast(prediction.device.type, enabled=False):
-            density = prediction.float() if prediction.dtype != torch.float64 else prediction
-            if self.records(density):
-                return self._recorder(self, density, batch, context)
-            return self.compute(density, batch, context)
+        return prediction.float() if prediction.dtype != torch.float64 else prediction, batch
 
     def records(self, density: Tensor) -> bool:
         """Whether this call may be launched as one (`losses.recorded`): on CUDA, unless something larger is recorded."""
@@ -115,7 +119,10 @@ class WrappingLoss(CountingLoss):
         super().__init__(loss.stride)
         self.loss, self.maps = loss, maps
         self.halo, self.needs_images, self.recordable = loss.halo, loss.needs_images, loss.recordable
-        loss.recordable = False  # all of it is recorded at once
+
+    def inner(self, density: Tensor, points: PointBatch, context: LossContext | None) -> LossOutput:
+        """The loss inside, never recorded by itself: all of it is recorded at once."""
+        return self.loss.compute(*self.loss.accept(density, points), context)
 
     @property
     def progress(self) -> float:
