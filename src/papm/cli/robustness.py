@@ -100,7 +100,7 @@ def robustness(
     _answer(asked, study, json)
     if done < len(tasks):
         why = "Stopped" if stopped else "Some failed"
-        ui.note(f"{why}; {done} of {n_of(len(tasks), 'training')} are done. The same command goes on.")
+        ui.note(f"{why}; {done} of {n_of(len(tasks), 'training')} done. The same command goes on.")
         raise typer.Exit(1)
 
 

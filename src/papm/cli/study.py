@@ -212,7 +212,7 @@ def _work_off(tasks: list[Task], jobs: int, minutes: float | None, json: bool) -
         with interruptible(), bars:
             work_off([job(t) for t in tasks], jobs, bars, minutes=minutes)
     except KeyboardInterrupt:
-        ui.note(f"Stopped; {bars.done} of {n_of(len(tasks), 'training')} are done. The same command goes on.")
+        ui.note(f"Stopped; {bars.done} of {n_of(len(tasks), 'training')} done. The same command goes on.")
         raise typer.Exit(1) from None
     if json:
         ui.print_json(bars.outcomes)

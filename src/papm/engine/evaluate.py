@@ -100,7 +100,7 @@ def evaluate(
         for sample in dataset:
             truth = sample.published
             region = truth.roi  # decoded once: it may be a file
-            roi = region if region is None or truth is sample else resized_region(lambda r=region: r, sample.size)
+            roi = region if region is None or truth is sample else resized_region(region, sample.size)
             output = infer(network, sample.image, tile, on_tile, precision)
             predicted.append(counts(output, roi=roi)[0])
             if isinstance(output, PointProposals):
