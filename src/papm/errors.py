@@ -9,9 +9,20 @@ from __future__ import annotations
 import difflib
 from collections.abc import Iterable
 
+LONGEST = 1000  # characters of a message: what it quotes from a file may be of any length
+
 
 class PapmError(Exception):
-    """Wrong usage or bad input; the message names the file, line or key and what to do."""
+    """Wrong usage or bad input; the message names the file, line or key and what to do.
+
+    >>> len(str(PapmError("steps is a whole number, not '" + 10**6 * "9" + "'")))
+    1000
+    """
+
+    def __str__(self) -> str:
+        text = super().__str__()
+        half = LONGEST // 2
+        return text if len(text) <= LONGEST else f"{text[: half - 3]} … {text[-half:]}"
 
 
 class ConfigError(PapmError):
