@@ -99,7 +99,7 @@ def test_the_figures_of_the_protocols_are_those_of_their_tables() -> None:
         "mae_val": 7.0,
         "game": {"0": 1.0, "1": 2.0, "2": 3.0, "3": 4.0},
         "localization": {
-            "qnrf": {"precision": 0.1, "recall": 0.2, "f1": 0.3, "auc_pr": 0.4, "auc_threshold": 0.5},
+            "qnrf": {"precision": 0.1, "recall": 0.2, "f1": 0.3, "auc": 0.4, "auc_threshold": 0.5},
             "nwpu": {
                 "sigma_l": {"precision": 0.6, "recall": 0.7, "f1": 0.8},
                 "sigma_s": {"precision": 0.01, "recall": 0.02, "f1": 0.03},

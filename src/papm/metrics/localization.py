@@ -21,6 +21,7 @@ from numpy.typing import NDArray
 from papm.errors import DataError, unknown
 from papm.metrics import pair_sizes
 from papm.metrics.pairing import Array, Graph, Indices, Points, array, canonical, greedy, maximum
+from papm.metrics.precision_recall import average_precision
 
 Matching = Literal["greedy", "maximum"]
 QNRF_THRESHOLDS = tuple(range(1, 101))  # pixels; Idrees et al., ECCV 2018
@@ -171,8 +172,10 @@ class QnrfScore:
 
     Papers print an "AUC" for UCF-QNRF without code that says which, so there are two under names of their own:
 
-    - `auc_pr`: area under precision over recall, by trapezoids through the points (R, P) of the thresholds, with
-      precision constant from R = 0 to the first of them;
+    - `auc`: area under precision over recall as the score that a prediction needs falls, at each threshold; then the mean over
+      the thresholds. A prediction is a hit where its greedy partner lies within the threshold, whatever `matching` is. The
+      curve ends at the recall of the predictions given, which bounds its area. None where predictions have no scores: one
+      (R, P) a threshold is a point, not a curve.
     - `auc_threshold`: mean over the thresholds of F1, the area under F1 against the threshold over the range of
       thresholds (what is elsewhere called mean F1).
     """
@@ -182,6 +185,8 @@ class QnrfScore:
     predicted: Indices  # [images]
     objects: Indices  # [images]
     matching: Matching = "greedy"
+    scores: Array | None = None  # [predictions of all images]
+    distances: Array | None = None  # [predictions of all images] to its greedy partner, infinite where it has none
 
     def at(self, threshold: float) -> PointScore:
         """The score of the set at one of the thresholds."""
@@ -207,10 +212,15 @@ class QnrfScore:
         return np.array([s.f1 for s in self._scores()])
 
     @property
-    def auc_pr(self) -> float:
-        p, r = self.precision, self.recall
-        p, r = np.concatenate([p[:1], p]), np.concatenate([[0.0], r])
-        return float(((p[1:] + p[:-1]) / 2 * np.diff(r)).sum())
+    def auc(self) -> float | None:
+        if self.scores is None or self.distances is None:
+            return None
+        objects = int(self.objects.sum())
+        if not len(self.scores) + objects:
+            return 1.0
+        order = np.argsort(-self.scores, kind="stable")
+        score, distance = self.scores[order], self.distances[order]
+        return float(np.mean([average_precision(score, distance <= t, objects) for t in self.thresholds]))
 
     @property
     def auc_threshold(self) -> float:
@@ -223,7 +233,7 @@ class QnrfScore:
             "precision": float(p.mean()),
             "recall": float(r.mean()),
             "f1": float(f1.mean()),
-            "auc_pr": self.auc_pr,
+            "auc": self.auc,
             "auc_threshold": self.auc_threshold,
             "matching": self.matching,
             "thresholds": self.thresholds.tolist(),
@@ -237,8 +247,11 @@ def qnrf(
     thresholds: Sequence[float] = QNRF_THRESHOLDS,
     matching: Matching = "greedy",
     on_item: Callable[[], None] | None = None,
+    scores: Sequence[Points] | None = None,
 ) -> QnrfScore:
     """The protocol of UCF-QNRF: one-to-one pairs at 1, 2, … 100 px, `greedy` by distance or `maximum` at each threshold.
+
+    `scores` [n] of the predictions of each image are what `QnrfScore.auc` needs, and nothing else.
 
     >>> p, t = [[[5.0, 0.0], [11.0, 0.0]]], [[[0.0, 0.0], [6.0, 0.0]]]
     >>> qnrf(p, t, (1, 5)).at(5).tp, qnrf(p, t, (1, 5), "maximum").at(5).tp
@@ -250,19 +263,28 @@ def qnrf(
         raise DataError("thresholds must increase, from 0 or more, at least one of them")
     if matching not in get_args(Matching):
         raise unknown("matching", str(matching), get_args(Matching))
-    count = _greedy_counts if matching == "greedy" else _maximum_counts
+    if scores is not None:
+        same_length(scores, truth, "lists of scores")
     pairs, sizes = np.zeros((len(truth), len(limits)), np.int64), np.zeros((2, len(truth)), np.int64)
+    ranks, distances = [np.zeros(0)], [np.zeros(0)]
     for k, (p, t) in enumerate(zip(predicted, truth)):
         xy, objects = array(p, columns=2), array(t, columns=2)
         sizes[:, k] = len(xy), len(objects)
-        pairs[k] = count(xy, objects, limits)
+        if matching == "greedy" or scores is not None:
+            rows, _, near = greedy(xy, objects, float(limits[-1]))
+            pairs[k] = np.searchsorted(near, limits, side="right")
+        if matching == "maximum":
+            pairs[k] = _maximum_counts(xy, objects, limits)
+        if scores is not None:
+            ranks.append(array(scores[k], what="scores"))
+            if len(ranks[-1]) != len(xy):
+                raise DataError(f"image {k}: {len(ranks[-1])} scores for {len(xy)} predicted points: give one for each")
+            distances.append(np.full(len(xy), np.inf))
+            distances[-1][rows] = near
         if on_item is not None:
             on_item()
-    return QnrfScore(limits, pairs, sizes[0], sizes[1], matching)
-
-
-def _greedy_counts(predicted: Array, truth: Array, thresholds: Array) -> Indices:
-    return np.searchsorted(greedy(predicted, truth, float(thresholds[-1]))[2], thresholds, side="right")
+    ranked = (None, None) if scores is None else (np.concatenate(ranks), np.concatenate(distances))
+    return QnrfScore(limits, pairs, sizes[0], sizes[1], matching, *ranked)
 
 
 def _maximum_counts(predicted: Array, truth: Array, thresholds: Array) -> Indices:
