@@ -45,6 +45,7 @@ class TrainConfig:
     optimizer: Literal["adamw", "adam"] = "adamw"
     lr: float = 1e-4
     trunk_lr: float | None = None  # learning rate of the pretrained trunk; the same as lr when not given
+    loss_lr: float | None = None  # learning rate of what the loss itself learns (kdmg); the same as lr when not given
     weight_decay: float = 1e-4
     warmup: int = 300  # steps of linear warm-up
     schedule: Literal["cosine", "constant"] = "cosine"
@@ -99,7 +100,7 @@ class TrainConfig:
             if getattr(self, name) < low:
                 raise ConfigError(f"{name} must be at least {low}, not {getattr(self, name)}")
         non_negative = (
-            "lr", "trunk_lr", "weight_decay", "warmup", "clip", "margin", "region", "noise", "correct", "eval_every",
+            "lr", "trunk_lr", "loss_lr", "weight_decay", "warmup", "clip", "margin", "region", "noise", "correct", "eval_every",
             "seed",
         )  # fmt: skip
         for name in non_negative:
@@ -159,7 +160,7 @@ class TrainConfig:
 
 # Settings that a result records under options.training; what it does not record had its default.
 LEARNING = (
-    "optimizer", "lr", "trunk_lr", "weight_decay", "warmup", "schedule", "clip", "ema",
+    "optimizer", "lr", "trunk_lr", "loss_lr", "weight_decay", "warmup", "schedule", "clip", "ema",
     "margin", "region", "correct", "correct_kind", "flip", "grey", "colour", "scale_min", "scale_max", "count", "watch",
 )  # fmt: skip
 

@@ -672,16 +672,19 @@ def test_the_logged_error_of_the_count_is_of_the_pixels_that_count(backbone: str
 
 
 def test_trunk_head_and_loss_have_their_own_rates(monkeypatch: pytest.MonkeyPatch) -> None:
-    c = config(method="kdmg", lr=1e-3, trunk_lr=1e-5, weight_decay=0.125, optimizer="adam", warmup=0)
+    c = config(method="kdmg", lr=1e-3, trunk_lr=1e-5, loss_lr=2e-4, weight_decay=0.125, optimizer="adam", warmup=0)
     network = build_network(c)
     first, *rest = network.parameters()
     monkeypatch.setattr(network, "parameter_groups", lambda: {"trunk": [first], "head": rest})
     loss = build_loss(c, network.stride)
     made: Any = CountingModule(network, loss, c).configure_optimizers()["optimizer"]
     assert type(made) is torch.optim.Adam
-    assert [g["initial_lr"] for g in made.param_groups] == [1e-5, 1e-3, 1e-3]
+    assert [g["initial_lr"] for g in made.param_groups] == [1e-5, 1e-3, 2e-4]
     assert [g["weight_decay"] for g in made.param_groups] == [0.125] * 3
     assert [len(g["params"]) for g in made.param_groups] == [1, len(rest), len(list(loss.parameters()))]
+    same = replace(c, loss_lr=None)
+    made = CountingModule(network, loss, same).configure_optimizers()["optimizer"]
+    assert [g["initial_lr"] for g in made.param_groups] == [1e-5, 1e-3, 1e-3]
     plain = config(lr=1e-3, optimizer="adamw", trunk_lr=None)
     made = CountingModule(network, build_loss(plain, network.stride), plain).configure_optimizers()["optimizer"]
     assert type(made) is torch.optim.AdamW and [g["initial_lr"] for g in made.param_groups] == [1e-3, 1e-3]

@@ -223,7 +223,7 @@ class CountingModule(pl.LightningModule):
         parameters = [{"params": p, "lr": rates[k]} for k, p in groups.items() if p]
         own = [p for p in self.loss.parameters() if p.requires_grad]  # a loss may learn too (KDMG's kernels)
         if own:
-            parameters.append({"params": own, "lr": c.lr})
+            parameters.append({"params": own, "lr": c.lr if c.loss_lr is None else c.loss_lr})
         # The fused kernel has no host sync; with fp16 Lightning's gradient scaler needs the plain one.
         fused = self.device.type == "cuda" and c.precision != "16"
         kind = torch.optim.AdamW if c.optimizer == "adamw" else torch.optim.Adam

@@ -11,8 +11,9 @@ always sums to the number of points. The loss is the published one, a sum over c
 
 Both sides follow its gradient: the counter moves its map towards the target, the generator shapes the kernels so that the
 target is one the counter can reach. Neither can cheat on the count: only where a point's mass lies, within its window, is
-learned. The generator belongs to the loss (`loss.parameters()`), so an optimiser must have them too. Where the pixels are not
-given (`LossContext.images`), all points have the kernel of a plain grey image: one kernel is learned for all of them.
+learned. The generator is the published one. It belongs to the loss (`loss.parameters()`), so an optimiser must have it
+too. Where the pixels are not given (`LossContext.images`), all points have the kernel of a plain grey image: one kernel is
+learned for all of them.
 """
 
 from __future__ import annotations
@@ -27,30 +28,33 @@ from papm.errors import ConfigError
 from papm.losses.base import CountingLoss, LossContext, cell_mask, register
 from papm.structures import LossOutput, PointBatch
 
-GENERATOR_STRIDE = 16  # four convolutions of stride 2 (KDMG's adapting network has this stride)
+GENERATOR_STRIDE = 16  # four max-pools
 LEAST = 1e-3  # of a kernel's range, in every cell of it, so that a kernel cut by the border has mass to keep
 SHORTEST = 1e-2  # of a map's norm, in the cosine; keeps the gradient of an empty map finite
 
 
 class KernelGenerator(nn.Module):
-    """Images [B, 3, H, W] → kernels [B, s², ceil(H/16), ceil(W/16)] before their normalisation; begins as a Gaussian."""
+    """Images [B, 3, H, W] → kernels [B, s², ceil(H/16), ceil(W/16)] before their normalisation.
+
+    KDMG's: 3×3 convolutions to c, 2c, 4c, 4c and s² channels, c = 32, between them LeakyReLU (0.01) and a 2×2 max-pool; weights
+    from N(0, 0.01), biases zero. (Its pools drop an odd last row or column, which crops do not have.)
+    """
 
     def __init__(self, side: int, channels: int = 32) -> None:
         super().__init__()
-        widths = (3, channels // 2, channels, channels)
-        self.features = nn.ModuleList(nn.Conv2d(a, b, 3, 2, 1) for a, b in itertools.pairwise(widths))
-        self.kernels = nn.Conv2d(channels, side * side, 3, 2, 1)
-        offsets = torch.arange(side) - (side - 1) / 2
-        profile = torch.exp(-offsets.square() / 2)  # σ = one cell
-        with torch.no_grad():
-            self.kernels.weight.normal_(std=0.01)
-            assert self.kernels.bias is not None
-            self.kernels.bias.copy_((profile[:, None] * profile).flatten())
+        widths = (3, channels, 2 * channels, 4 * channels, 4 * channels)
+        layers: list[nn.Module] = []
+        for before, after in itertools.pairwise(widths):
+            layers += [nn.Conv2d(before, after, 3, 1, 1), nn.LeakyReLU(0.01), nn.MaxPool2d(2, ceil_mode=True)]
+        self.layers = nn.Sequential(*layers, nn.Conv2d(widths[-1], side * side, 3, 1, 1))
+        for layer in self.layers:
+            if isinstance(layer, nn.Conv2d):
+                nn.init.normal_(layer.weight, std=0.01)
+                assert layer.bias is not None
+                nn.init.zeros_(layer.bias)
 
     def forward(self, images: Tensor) -> Tensor:
-        for layer in self.features:
-            images = F.relu(layer(images))
-        kernels: Tensor = self.kernels(images)
+        kernels: Tensor = self.layers(images)
         return kernels
 
 
@@ -97,8 +101,8 @@ class KernelLoss(CountingLoss):
         super().__init__(stride)
         if int(side) != side or side < 1 or side % 2 == 0:
             raise ConfigError(f"side of a KDMG kernel is an odd number of cells, not {side}")
-        if int(channels) != channels or channels < 2:
-            raise ConfigError(f"channels of KDMG's generator is a whole number ≥ 2, not {channels}")
+        if int(channels) != channels or channels < 1:
+            raise ConfigError(f"channels of KDMG's generator is a whole number ≥ 1, not {channels}")
         if w_density < 0 or w_cosine < 0 or not w_density + w_cosine > 0:
             raise ConfigError(f"KDMG's weights must not be negative, nor both zero: {w_density}, {w_cosine}")
         self.side = int(side)
@@ -107,7 +111,7 @@ class KernelLoss(CountingLoss):
 
     def kernels(self, images: Tensor, points: PointBatch) -> Tensor:
         """Kernel [B, N, s²] of each point: that of its place in the generator's map."""
-        made = self.generator(images.to(self.generator.kernels.weight))
+        made = self.generator(images.to(next(self.generator.parameters())))
         h, w = made.shape[-2:]
         xy = torch.where(points.valid[..., None], points.xy, 0.0)
         cell = torch.floor(xy / GENERATOR_STRIDE).long()
