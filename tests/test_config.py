@@ -227,7 +227,8 @@ RULES: list[tuple[dict[str, Any], str]] = [
     *[({k: 0}, f"{k} must be at least 1, not 0") for k in ("steps", "batch", "devices", "log_every", "save_every")],
     ({"crop": 8}, "crop must be at least 16"),
     *[({k: -1}, f"{k} must not be negative, but is -1") for k in
-      ("lr", "trunk_lr", "weight_decay", "warmup", "clip", "margin", "region", "noise", "correct", "eval_every", "seed")],
+      ("lr", "trunk_lr", "loss_lr", "weight_decay", "warmup", "clip", "margin", "region", "noise", "correct",
+       "eval_every", "seed")],
     *[({k: v}, f"{k} is a probability") for k in ("flip", "grey") for v in (-0.1, 1.1)],
     *[({"ema": v}, "ema is a decay") for v in (-0.1, 1.0)],
     *[({"val_fraction": v}, "val_fraction is a share") for v in (0.0, 1.0)],

@@ -270,6 +270,17 @@ class Batch:
     offsets: Tensor | None = None  # [B, 2]: (x, y) of the crop's corner in the scaled full image
     sizes: Tensor | None = None  # [B, 2]: (H, W) of the scaled full image
 
+    @property
+    def real(self) -> Tensor | None:
+        """bool [B, H, W]: which pixels are of the image, whether they count or not; None where that is not known."""
+        if self.offsets is None or self.sizes is None:
+            return None
+        inside = []
+        for axis, n in enumerate(self.images.shape[-2:]):
+            place = torch.arange(n, device=self.offsets.device) + self.offsets[:, 1 - axis, None]
+            inside.append((place >= 0) & (place < self.sizes[:, axis, None]))
+        return inside[0][:, :, None] & inside[1][:, None]
+
     def pin_memory(self) -> Batch:
         """The same batch in page-locked memory."""
         pick = (None if t is None else t.pin_memory() for t in (self.mask, self.offsets, self.sizes))

@@ -243,6 +243,22 @@ def test_extents_scale_with_the_image() -> None:
         assert torch.allclose(halo.extents[b][halo.valid[b]], torch.tensor(3.0 * scale), rtol=1e-5)
 
 
+@pytest.mark.parametrize(("margin", "low"), [(0, 1.0), (16, 1.0), (16, 0.6)])
+def test_real_pixels_are_those_of_the_image(margin: int, low: float) -> None:
+    """Padding alone, whatever counts: margins and regions are pixels that a network may look at."""
+    sizes = [(40, 150), (90, 70), (200, 200)]
+    images = [torch.full((3, h, w), 255, dtype=torch.uint8) for h, w in sizes]
+    roi = [torch.arange(h * w).view(h, w) % 3 > 0 for h, w in sizes]
+    augment = Augment(96, flip=0.5, margin=margin, scale_min=low, scale_max=1.0)
+    nothing = [np.zeros((0, 3), np.float32)] * 3
+    for step in range(3):
+        made, _ = render(store_of(images, roi), plan(step, augment, sizes, nothing, seed=0, batch=6), augment)
+        assert made.real is not None and made.mask is not None and not made.real.all()
+        assert torch.equal(made.real, (made.images != 0).all(1))  # white is not the mean colour
+        assert (made.real | ~made.mask).all() and (made.real & ~made.mask).any()
+    assert Batch(made.images, made.points, made.mask).real is None
+
+
 def test_points_of_the_plan_count() -> None:
     """Inside the crop first, then its halo; counts say where each ends."""
     for step in range(20):

@@ -14,6 +14,7 @@ from typing import Any
 
 import pytest
 import torch
+import torch.nn.functional as F
 from PIL import Image
 from torch import Tensor
 
@@ -37,8 +38,9 @@ from papm.errors import CheckpointError, ConfigError, DataError, PapmError
 from papm.files import write_text
 from papm.losses import CountingLoss, LossContext
 from papm.models import Network
+from papm.models.man import MAN
 from papm.structures import LossOutput, PointBatch, PointProposals
-from papm.targets import ADAPTIVE_BETA
+from papm.targets import ADAPTIVE_BETA, touched_cells
 
 SPEC = "synthetic:train=6,test=3,size=96,count=5-10"
 RESULT = [
@@ -630,6 +632,39 @@ def test_a_step_tells_the_loss_all_that_is_known_of_the_crops() -> None:
         assert getattr(context, key) is getattr(made, key) is not None
     assert context.halo is halo and points is made.points
     assert int(halo.valid.sum()) > int(made.points.valid.sum())
+
+
+def test_attention_is_kept_away_from_the_padding_of_crops(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Images of 96 px in crops of 160: what the crops hold beyond them changes no token inside. A margin is no padding."""
+    c = config(backbone="man", method="dm-count", crop=160, margin=16, batch=2)
+    network = build_network(c).eval()  # no dropout,
+    network.frame = 0  # and no frame, as in training
+    assert isinstance(network, MAN)
+    monkeypatch.setattr(network, "features", Mosaic())
+    module, (made, halo) = step_of(c, build_loss(c, network.stride), network)
+    tokens: list[Tensor] = []
+    network.head.register_forward_pre_hook(lambda _, given: tokens.append(given[0].detach()))
+    assert made.real is not None and made.mask is not None
+    inside = touched_cells(made.real, 32)
+    assert 0 < int(inside.sum()) < inside.numel() and int(touched_cells(made.mask, 32).sum()) < int(inside.sum())
+    beyond = ~inside.repeat_interleave(32, 1).repeat_interleave(32, 2)[:, None]
+    for images in (made.images, torch.where(beyond, 3.0, made.images)):
+        module.descend((replace(made, images=images), halo))
+    first, second = (t.permute(0, 2, 3, 1) for t in tokens)
+    torch.testing.assert_close(first[inside], second[inside])
+    assert not torch.allclose(first[~inside], second[~inside])
+    seen = made.images + made.real[:, None] * ~made.mask[:, None]  # the margin and what lies outside the region
+    module.descend((replace(made, images=seen), halo))
+    assert not torch.allclose(tokens[2].permute(0, 2, 3, 1)[inside], first[inside], rtol=1e-3)
+
+
+class Mosaic(torch.nn.Module):
+    """A trunk whose tokens see nothing of each other: the mean of 32 × 32 pixels."""
+
+    strides = (32,)
+
+    def forward(self, images: Tensor) -> list[Tensor]:
+        return [F.avg_pool2d(images, 32).repeat(1, 171, 1, 1)[:, :512]]
 
 
 def test_what_a_network_asks_of_itself_is_part_of_the_loss(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -52,11 +52,13 @@ def test_points_stay_where_they_are_in_the_image() -> None:
 
 
 def test_attention_takes_a_frame_too() -> None:
-    network, image = made("man"), torch.randn(1, 3, 64, 64)
-    framed = network(F.pad(image, (32, 32, 32, 32))).density
+    """As padding in training: it lies around the image, and no token attends to it."""
+    network, image = made("man"), torch.randn(2, 3, 64, 81)
+    around = (32, 32 + 15, 32, 32)  # the frame goes on up to a multiple of 32
+    framed = network(F.pad(image, around), mask=F.pad(torch.ones(2, 64, 81), around) > 0).density
     models.set_frame(network, 16)
     assert network.frame == network.multiple == 32  # whole multiples: cells must not shift
-    torch.testing.assert_close(network(image).density, framed[..., 2:6, 2:6])
+    torch.testing.assert_close(network(image).density, framed[..., 2:6, 2:8])
 
 
 def test_tiles_are_framed_as_the_whole_is() -> None:

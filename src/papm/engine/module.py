@@ -80,7 +80,8 @@ class CountingModule(pl.LightningModule):
     def descend(self, batch: TrainBatch) -> tuple[Tensor, Tensor]:
         """The loss to descend, and what is logged [k], on the device; `self._names` says what that is."""
         made, halo = batch
-        output = self.network(made.images)
+        seen = {"mask": made.real} if self.network.takes_mask else {}
+        output = self.network(made.images, **seen)
         context = LossContext(mask=made.mask, offsets=made.offsets, sizes=made.sizes, halo=halo, images=made.images)
         try:
             result: LossOutput = self.loss(output, made.points, context=context)

@@ -70,6 +70,8 @@ class Network(nn.Module):
     # How the proposals of a point network are to be counted (`PointProposals`).
     background: float = 0.5
     expected: bool = False
+    # Whether `forward` takes `mask`, bool [B, H, W]: which pixels are of an image, where crops are padded.
+    takes_mask: bool = False
 
     @property
     def frame_now(self) -> int:

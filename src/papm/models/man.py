@@ -29,13 +29,15 @@ class MAN(DensityNetwork):
     """All five pools of VGG19, tokens of 512 channels without positions, an encoder, ×2, three convolutions.
 
     An image is padded to multiples of 32 only, so that every token holds a real pixel. Where images of several sizes
-    were padded to one batch, `mask` tells: tokens of padding alone are attended to by none.
+    were padded to one batch, as crops of small images are, `mask` tells: tokens of padding alone are attended to by none,
+    and neither are those of a frame.
     While training, `aux["region0"]` … `aux["region3"]` [B, tokens, 512] hold the region features of the layers, and with a
     mask `aux["real"]` [B, tokens] which tokens are real.
     """
 
     features: VGGTrunk
     reach = None  # attention
+    takes_mask = True
 
     def __init__(self, head: DensityHead, num_classes: int, stride: int, weight: float, checkpoint: bool) -> None:
         super().__init__()
@@ -50,6 +52,9 @@ class MAN(DensityNetwork):
         check_images(images)
         height, width = images.shape[-2:]
         valid, frame = None, self.frame_now if mask is None else 0
+        if frame:
+            rows, columns = (self._inside(n, frame, images.device) for n in (height, width))
+            valid = (rows[:, None] & columns).flatten().expand(len(images), -1)
         if mask is not None:
             if mask.shape != (len(images), height, width):
                 raise DataError(f"a mask of {list(mask.shape)} does not fit images of {list(images.shape)}")
@@ -57,6 +62,11 @@ class MAN(DensityNetwork):
             valid = valid | ~valid.any(1, keepdim=True)  # an image without a real pixel attends to itself
         density, aux = self.encode(pad_to_multiple(add_frame(images, frame), self.multiple, frame > 0), valid)
         return self.output_of(density, aux, height, width, frame)
+
+    def _inside(self, length: int, frame: int, device: torch.device) -> Tensor:
+        """bool: which tokens along a side of so many pixels, framed, hold some of them."""
+        first = torch.arange(-(-(length + 2 * frame) // self.multiple), device=device) * self.multiple
+        return (first >= frame) & (first < frame + length)
 
     def encode(self, images: Tensor, valid: Tensor | None) -> tuple[Tensor, dict[str, Tensor]]:
         """Images with sides of multiples of 32 → density and what `auxiliary_losses` needs."""
