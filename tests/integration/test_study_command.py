@@ -42,7 +42,7 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def test_list(run_papm: Papm, here: Path) -> None:
     code, out, _ = run_papm("study", "list", "--json")
     rows = {r["name"]: r for r in json.loads(out)}
-    assert code == 0 and rows["crowds"]["cells"] == 119 and rows["noise"]["measured"] == 0
+    assert code == 0 and rows["crowds"]["cells"] == 123 and rows["noise"]["measured"] == 0
     code, out, err = run_papm("study", "list")
     assert code == 0 and "hd-papm-shape" in out and err.startswith("There is no folder results here")
     (here / "results").mkdir()
@@ -56,6 +56,36 @@ def test_show_the_paper(run_papm: Papm, here: Path) -> None:
     assert code == 0 and out.startswith("% ") and out.endswith("\\end{tabular}\n")
     code, out, _ = run_papm("study", "show", "noise", "--html", "noise.html")
     assert code == 0 and "61.8 / 99.0" in (here / "noise.html").read_text(encoding="utf-8")
+
+
+def test_settings_of_datasets_are_shown_and_trained(run_papm: Papm, here: Path) -> None:
+    only = (
+        "--only",
+        "vgg19,msfanet,p2pnet",
+        "--only",
+        "al-papm,p2p-papm",
+        "--only",
+        "shanghaitech-a,shanghaitech-b,ucf-qnrf",
+    )
+    data = [word for d in ("shanghaitech-a", "shanghaitech-b", "ucf-qnrf") for word in ("--data", f"{d}={here}")]
+    code, out, _ = run_papm("study", "run", "crowds", "--dry-run", *data, *only)
+    commands = {(c.split()[2].partition(":")[0], c.split()[6]): c.split() for c in out.splitlines()}
+    assert code == 0 and len(commands) == 9
+    for (dataset, backbone), words in commands.items():
+        wide = dataset != "shanghaitech-a" and backbone != "p2pnet"
+        assert [w for w in words if w.startswith("crop=")] == (["crop=512"] if wide else [])
+        qnrf = {"msfanet": ["network.form=qnrf"], "p2pnet": ["network.references=4x2"]}.get(backbone, [])
+        assert [w for w in words if w.startswith("network.")] == (qnrf if dataset == "ucf-qnrf" else [])
+    code, out, _ = run_papm("study", "show", "crowds", *only)
+    said = " ".join(out.split())
+    assert (
+        code == 0
+        and "Own settings: crop=512 (column ShTech B, UCF-QNRF; backbone mcnn, vgg19, csrnet, msfanet)." in said
+    )
+    assert "Own settings: network.form=qnrf (column UCF-QNRF; backbone msfanet)." in said and "crop=384" not in said
+    code, out, _ = run_papm("study", "show", "crowds", "--json", *only)
+    crops = {(x["column"], x["settings"]["backbone"]): x["settings"].get("crop") for x in json.loads(out)["lines"]}
+    assert crops["ShTech B", "vgg19"] == 512 and crops["ShTech A", "vgg19"] is crops["UCF-QNRF", "p2pnet"] is None
 
 
 @pytest.mark.slow

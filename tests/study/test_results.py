@@ -194,9 +194,36 @@ def test_a_mean_of_folds_needs_all_of_them(tmp_path: Path) -> None:
 
 def test_usual_sizes_are_recognised_when_spelt_out(tmp_path: Path) -> None:
     data = {"min_side": 512, "max_short_side": 2048}
-    found = save(tmp_path, result(81.0, dataset="ucf-qnrf", options={"data": data}), result(90.0, dataset="ucf-qnrf"))
+    sizes = [{"data": data, "crop": 512}, {"crop": 512}]
+    found = save(tmp_path, *(result(m, dataset="ucf-qnrf", options=o) for m, o in zip((81.0, 90.0), sizes)))
     group = line("losses", "DM-Count + AL-PAPM", "VGG19", found).group
     assert group is not None and group.values(0) == [81.0]
+
+
+def test_settings_of_a_study_are_recipe_and_not_identity(tmp_path: Path) -> None:
+    """A result with another crop than the study now has for its column stays the cell's; the difference is named."""
+    study = tables.load("crowds").only(["ShTech B", "al-papm", "vgg19"])
+    found = save(tmp_path, result(7.1, dataset="shanghaitech-b"))  # crop 256
+    view = show.view(study, found)
+    assert view.lines[0].group is None and view.lines[0].cell.special == {"crop": 512}
+    assert any("1 result with other settings" in words for words in view.remarks)
+    group = show.view(study, found, everything=True).lines[0].group
+    assert group is not None and group.differences == {"crop": 256} and group.values(0) == [7.1]
+    found = save(tmp_path, result(7.0, dataset="shanghaitech-b", options={"crop": 512}))
+    group = show.view(study, found).lines[0].group
+    assert group is not None and group.values(0) == [7.0] and not group.differences
+    # Asked for on the command line it is the question: others are no answer to it.
+    asked = study.with_settings({"crop": 384})
+    assert [c.special for c in asked.cells] == [{}] and assign(asked, found) == [[]]
+    assert "Own settings" not in " ".join(show.view(asked, found).remarks)
+
+
+def test_the_results_kept_here_are_asked_for_by_no_settings() -> None:
+    """Those of ShanghaiTech A and TRANCOS: they were made with the recipes of networks and methods alone."""
+    for name in tables.names():
+        for cell in tables.load(name).cells:
+            if cell.settings["dataset"] in ("shanghaitech-a", "trancos"):
+                assert not cell.special, cell.name
 
 
 def test_figures_that_were_not_measured_are_dashes(tmp_path: Path) -> None:

@@ -7,7 +7,7 @@ today's recipe can be named.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from typing import Any
 
 from papm import config as configuration
@@ -132,10 +132,14 @@ def _flat(
     }
 
 
-def required(settings: Mapping[str, Any]) -> dict[str, Any]:
-    """What a result must have to belong to a cell: who learns what on what, and what the cell itself sets."""
+def required(settings: Mapping[str, Any], recipe: Collection[str] = ()) -> dict[str, Any]:
+    """What a result must have to belong to a cell: who learns what on what, from which data, and what the cell itself sets.
+
+    Settings named in `recipe` are not the cell's question but how the study trains it: like the steps or the rate of today's
+    recipe, they may differ, and are then named.
+    """
     whole = asked(settings)
-    keys = {*IDENTITY, *(k for k in whole if k in settings or k.startswith("data."))}
+    keys = {*IDENTITY, *(k for k in whole if (k in settings and k not in recipe) or k.startswith("data."))}
     # The number of classes is known once the data is read.
     return {k: v for k, v in whole.items() if k in keys and not (k == "network.num_classes" and v == "auto")}
 
