@@ -296,6 +296,30 @@ def test_options_of_synthetic_scenes_are_described() -> None:
     assert named == [f.name for f in fields(SceneOptions)]
 
 
+def test_every_environment_variable_is_described() -> None:
+    sources = "".join(p.read_text(encoding="utf-8") for p in (ROOT / "src").rglob("*.py"))
+    named = {r[0].strip("`") for r in rows("docs/guide.md", "Environment variables")}
+    assert named == set(re.findall(r"\bPAPM_[A-Z_]+", sources))
+
+
+def test_times_of_losses_are_those_of_the_file_they_name() -> None:
+    """results/speed/losses-h200.json: what it has is printed as it is, what it has not is not in its table."""
+    measured = json.loads(text_of("results/speed/losses-h200.json"))["losses"]
+
+    def told(name: str, points: int, what: str) -> str:
+        return f"{measured[f'{name} n={points}'][what]:.1f}"
+
+    page = text_of("docs/results.md").partition("Losses alone, as a user calls them")[2]
+    lines = re.findall(r"^\| `([\w-]+)` \| ([\d.]+) ms \| ([\d.]+) ms \| ([\d.]+) ms \|$", page, flags=re.M)
+    assert {"gl", "gl-papm", "al-papm", "noisecc"} <= {name for name, *_ in lines}
+    for name, recorded, many, eager in lines:
+        expected = [told(name, n, what) for n, what in ((1000, "batch_ms"), (3000, "batch_ms"), (1000, "eager_ms"))]
+        assert [recorded, many, eager] == expected, name
+    for name, eager, recorded in rows("docs/losses.md", "On a GPU"):
+        if f"{name.strip('`')} n=1000" in measured:
+            assert [eager, recorded] == [told(name.strip("`"), 1000, what) for what in ("eager_ms", "batch_ms")], name
+
+
 def test_every_method_and_network_is_described_in_the_guide() -> None:
     section = text_of("docs/guide.md").partition("## Training")[2].partition("## Settings")[0]
     named = re.findall(r"^\| `([\w-]+)` \|", section, flags=re.M)

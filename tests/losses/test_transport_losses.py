@@ -203,6 +203,28 @@ def test_only_the_count_term_sees_the_scale(name: str, scale: float) -> None:
     assert slope == pytest.approx(float(z.sum()) * math.copysign(1, scale - 1), rel=1e-3)
 
 
+def test_perspective_in_dm_count_is_as_large_as_the_squared_distance_at_16_px() -> None:
+    """At mid-height GL's cost is exp(16/(0.6·512)) - 1 there; the page of losses gives the factor."""
+    loss = create("dm-count", cost="perspective")
+    assert isinstance(loss, TransportLoss) and loss.cost is not None
+    middle = torch.tensor([[100.0, 128.0]]).double()
+    found = loss.cost.pairwise(middle, middle + torch.tensor([16.0, 0.0]), height=torch.tensor(256.0).double())
+    assert float(found) == pytest.approx(256, rel=1e-3)
+    assert loss.cost.scale == pytest.approx(4785, abs=1)
+    assert loss.cost.scale == pytest.approx(256 / math.expm1(16 / (0.6 * 512)), rel=1e-3)
+
+
+@pytest.mark.parametrize("stride", [2, 8, 16])
+def test_total_variation_is_taken_at_the_stride_of_the_network(stride: int) -> None:
+    """A map that is right in every cell of 16 px, its mass in a wrong corner of each, is wrong in all finer ones."""
+    points = [torch.tensor([[3.0, 3.0], [35.0, 19.0]])]
+    density = torch.zeros(1, 1, 48 // stride, 48 // stride)
+    for x, y in ((15.9, 15.9), (47.9, 31.9)):
+        density[0, 0, int(y // stride), int(x // stride)] += 1
+    terms = create("sc", stride=stride)(density, points).terms
+    assert float(terms["count"]) == 0 and float(terms["tv"]) == pytest.approx(0.0 if stride == 16 else 4.0, abs=1e-4)
+
+
 def test_perspective_in_dm_count_can_refer_to_the_image() -> None:
     density, points = scene([6])
     crop = create("dm-count", cost="perspective")

@@ -1,4 +1,4 @@
-"""`tiny`: about 100 thousand parameters, trained from nothing in seconds on a CPU; for demos, tests and first looks."""
+"""`tiny`: about 90 thousand parameters, trained from nothing in seconds on a CPU; for demos, tests and first looks."""
 
 from __future__ import annotations
 

@@ -255,7 +255,7 @@ def only_one(found: Sequence[Path], dataset: str, root: Path) -> Path | None:
 
 
 def held_out(count: int, fraction: float, seed: int) -> Collection[int]:
-    """Indices of a seeded share, the same that `splits.hold_out` takes."""
+    """Indices of a seeded share: the draw that `splits.hold_out` begins with, which then looks for objects."""
     order = np.random.default_rng([seed, 3]).permutation(count)
     k = min(max(1, round(fraction * count)), count - 1)
     return set(order[:k].tolist())
