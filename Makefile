@@ -23,13 +23,16 @@ lint: install
 	$(BIN)/ruff format --check src tests benchmarks
 	$(BIN)/mypy
 
-# The wheel and the sdist are built, and the wheel is imported and run from a folder of its own.
+# The wheel and the sdist are built; the wheel is installed in a folder of its own, where it must have every file of the
+# package, run, and build its C loops from the sources that came with it.
 package: install
-	rm -rf dist build/wheel
+	rm -rf dist build/wheel build/cache
 	$(BIN)/python -m build --no-isolation --outdir dist . > /dev/null
 	$(BIN)/pip install --quiet --disable-pip-version-check --no-deps --target build/wheel dist/*.whl
 	cd build && PYTHONPATH=wheel ../$(BIN)/python -c "import papm, sys; assert 'wheel' in papm.__file__; print('wheel of papm', papm.__version__, 'imports')"
+	diff -r -q -x __pycache__ src/papm build/wheel/papm
 	cd build && PYTHONPATH=wheel ../$(BIN)/python -m papm doctor > /dev/null
+	cd build && PYTHONPATH=wheel PAPM_CACHE=cache ../$(BIN)/python -c "import shutil; from papm.engine.fast_paths import c_paths; found = c_paths(); print('C loops of the wheel:', found); assert all(found.values()) or not shutil.which('cc')"
 
 test: install lint package
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n $(WORKERS)

@@ -17,6 +17,7 @@ LAYERS: tuple[tuple[str, ...], ...] = (
     (
         "errors",
         "version",
+        "text",
         "compiled",
         "graphs",
         "files",
@@ -120,6 +121,18 @@ def test_everything_public_says_what_it_is(path: Path) -> None:
             if part_of(path) == "cli" and node.name == "add":
                 continue  # every command's file has one: it registers the command
             assert ast.get_docstring(node), f"{short(path)}:{node.lineno} {node.name} has no docstring"
+
+
+@pytest.mark.parametrize("path", FILES, ids=short)
+def test_nothing_is_asserted_at_import_and_frozen_means_frozen(path: Path) -> None:
+    """What must always hold is a test; what is frozen is changed by no one but its own `__post_init__`."""
+    tree = ast.parse(path.read_text(encoding="utf-8"))
+    lines = [node.lineno for node in tree.body if isinstance(node, ast.Assert)]
+    assert not lines, f"{short(path)} asserts on line {lines} when it is imported"
+    functions = [n for n in ast.walk(tree) if isinstance(n, ast.FunctionDef) and n.name != "__post_init__"]
+    calls = [c for f in functions for c in ast.walk(f) if isinstance(c, ast.Call)]
+    lines = [c.lineno for c in calls if ast.unparse(c.func) == "object.__setattr__"]
+    assert not lines, f"{short(path)} changes something frozen on line {lines}; use dataclasses.replace"
 
 
 @pytest.mark.parametrize("path", FILES, ids=short)

@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
+from pathlib import Path
+
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+import papm
 from papm.chances import gather
 from papm.structures import PointProposals
 
@@ -82,3 +88,23 @@ def test_as_many_as_asked_for_and_among_the_proposals(m: int, number: int, seed:
         assert torch.isfinite(points).all()
         low, high = place.amin(0) - 1e-4, place.amax(0) + 1e-4
         assert bool(((points >= low) & (points <= high)).all())
+
+
+def test_the_weight_of_background_has_one_home() -> None:
+    """Another default, and the losses, their proposals, the networks and what is read of a checkpoint all have it.
+
+    Where one of them had a number of its own, counts by chances would be wrong without an error.
+    """
+    code = """
+import papm.config
+papm.config.BACKGROUND_WEIGHT = 0.25
+import torch
+from papm import checkpoint, losses, models, structures
+made = structures.PointProposals(torch.zeros(1, 1, 2), torch.zeros(1, 1, 2), torch.zeros(1, 2))
+read = papm.config.reading_of({"count": "expected"})[1]
+print(made.background, models.create("p2pnet", trunk="tiny").background, read)
+print(*(losses.create(name, stride=8).background_weight for name in ("p2pnet", "p2p-papm", "p2p-papm-literal")))
+"""
+    env = {**os.environ, "PYTHONPATH": str(Path(papm.__file__).parents[1]), "OMP_NUM_THREADS": "1"}
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, env=env, timeout=120)
+    assert done.stdout.split() == ["0.25"] * 6, done.stderr

@@ -10,6 +10,9 @@ import tomllib
 from pathlib import Path
 
 import pytest
+from packaging.requirements import Requirement
+from packaging.specifiers import SpecifierSet
+from packaging.utils import canonicalize_name
 
 import papm
 from papm import version
@@ -66,6 +69,34 @@ def test_the_parts_that_users_name_are_found_without_an_import_of_their_own() ->
     ]
 
 
+# mypy looks at papm itself and takes what it stands on as Any: seconds instead of half a minute.
+QUICK = """
+[mypy]
+strict = true
+follow_imports = silent
+cache_dir = /dev/null
+[mypy-torch.*,torchmetrics.*,lightning.*,numpy.*,scipy.*,PIL.*,yaml.*,matplotlib.*,onnx.*,onnxruntime.*,cv2.*,triton.*]
+follow_imports = skip
+ignore_missing_imports = true
+"""
+
+
+def test_a_misspelt_name_is_an_error_to_a_type_checker(tmp_path: Path) -> None:
+    """Everything that `papm.` offers has a type, and nothing else passes."""
+    pytest.importorskip("mypy")
+    (tmp_path / "mypy.ini").write_text(QUICK, encoding="utf-8")
+    good = ["import papm", *(f"papm.{name}" for name in papm.__all__), 'reveal_type(papm.losses.create("hd-papm"))']
+    bad = ["papm.losses.creat", "papm.Count", "papm.losse"]
+    (tmp_path / "user.py").write_text("\n".join([*good, *bad]), encoding="utf-8")
+    command = [sys.executable, "-m", "mypy", "--config-file", "mypy.ini", "user.py"]
+    env = {**os.environ, "MYPYPATH": str(SOURCE)}
+    done = subprocess.run(command, cwd=tmp_path, env=env, capture_output=True, text=True, timeout=120)
+    told = [line for line in done.stdout.splitlines() if line.startswith("user.py:")]
+    assert 'Revealed type is "papm.losses.base.CountingLoss"' in told[0], done.stdout
+    assert [int(line.split(":")[1]) for line in told[1:]] == [len(good) + 1, len(good) + 2, len(good) + 3], told
+    assert all("[attr-defined]" in line for line in told[1:])
+
+
 @pytest.mark.skipif(not PROJECT.exists(), reason="installed without its sources")
 def test_one_version() -> None:
     project = tomllib.loads(PROJECT.read_text(encoding="utf-8"))
@@ -76,6 +107,24 @@ def test_one_version() -> None:
     exec(path.read_text(encoding="utf-8"), scope)
     assert scope["__version__"] == papm.__version__
     assert len(papm.__version__.split(".")) >= 3
+
+
+@pytest.mark.skipif(not PROJECT.exists(), reason="installed without its sources")
+def test_what_is_released_admits_what_was_tested_and_not_what_is_known_to_be_broken() -> None:
+    project = tomllib.loads(PROJECT.read_text(encoding="utf-8"))["project"]
+    every = [*project["dependencies"], *(r for extra in project["optional-dependencies"].values() for r in extra)]
+    wanted: dict[str, SpecifierSet] = {}
+    for line in map(Requirement, every):
+        wanted[canonicalize_name(line.name)] = wanted.get(canonicalize_name(line.name), SpecifierSet()) & line.specifier
+    pins = [
+        line.split("#")[0] for line in (PROJECT.parent / "constraints.txt").read_text(encoding="utf-8").splitlines()
+    ]
+    for pin in (Requirement(p) for p in pins if p.strip()):
+        version = next(iter(pin.specifier)).version
+        assert wanted.get(canonicalize_name(pin.name), SpecifierSet()).contains(version), f"{pin} is not admitted"
+    broken = {"typer": ["0.20.0", "0.26.0", "0.29.0"], "click": ["8.5.0"], "lightning": ["2.6.2", "2.6.3", "2.7.0"]}
+    for name, versions in broken.items():
+        assert not [v for v in versions if wanted[canonicalize_name(name)].contains(v)], name
 
 
 @pytest.mark.skipif(not PROJECT.exists(), reason="installed without its sources")

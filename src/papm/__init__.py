@@ -5,17 +5,35 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+import importlib
+from typing import TYPE_CHECKING
 
 from papm.version import __version__
 
-if TYPE_CHECKING:
+if TYPE_CHECKING:  # what `__getattr__` finds when it is first named, for type checkers and editors
+    from papm import (
+        data,
+        errors,
+        export,
+        ggd,
+        localize,
+        losses,
+        matching,
+        methods,
+        metrics,
+        models,
+        points,
+        structures,
+        targets,
+        transport,
+    )
     from papm.predict.ensemble import Ensemble
     from papm.predict.predictor import Counter
 
-__all__ = ["Counter", "Ensemble", "__version__"]
-
-_SUBMODULES = (
+__all__ = [
+    "Counter",
+    "Ensemble",
+    "__version__",
     "data",
     "errors",
     "export",
@@ -30,24 +48,19 @@ _SUBMODULES = (
     "structures",
     "targets",
     "transport",
-)
+]
 
+_CLASSES = {"Counter": "papm.predict.predictor", "Ensemble": "papm.predict.ensemble"}
 
-def __getattr__(name: str) -> Any:
-    import importlib
+if not TYPE_CHECKING:  # a type checker that saw this would take every name, also a misspelt one, for Any
 
-    if name == "Counter":
-        return importlib.import_module("papm.predict.predictor").Counter
-    if name == "Ensemble":
-        return importlib.import_module("papm.predict.ensemble").Ensemble
-    if name in _SUBMODULES:
-        try:
+    def __getattr__(name: str) -> object:
+        if name in _CLASSES:
+            return getattr(importlib.import_module(_CLASSES[name]), name)
+        if name in __all__:
             return importlib.import_module(f"papm.{name}")
-        except ModuleNotFoundError as error:
-            if error.name != f"papm.{name}":
-                raise
-    raise AttributeError(f"module 'papm' has no attribute '{name}'")
+        raise AttributeError(f"module 'papm' has no attribute '{name}'")
 
 
 def __dir__() -> list[str]:
-    return sorted([*globals(), "Counter", "Ensemble", *_SUBMODULES])
+    return sorted({*globals(), *__all__})

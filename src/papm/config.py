@@ -18,6 +18,10 @@ import yaml
 
 from papm.errors import ConfigError, unknown
 
+# What background weighs in the cross-entropy of proposals (P2PNet's eos_coef). Counts by chances undo it, so the loss that is
+# trained with and the network that is read must mean the same; a checkpoint that does not name it was trained with this.
+BACKGROUND_WEIGHT = 0.5
+
 
 @dataclass(frozen=True)
 class TrainConfig:
@@ -184,7 +188,7 @@ def reading_of(values: Mapping[str, Any]) -> tuple[bool, float]:
     >>> reading_of({"count": "expected", "loss": {"background_weight": 0.25}}), reading_of({})
     ((True, 0.25), (False, 0.5))
     """
-    weight = float((values.get("loss") or {}).get("background_weight", 0.5))
+    weight = float((values.get("loss") or {}).get("background_weight", BACKGROUND_WEIGHT))
     if not 0 <= weight < math.inf:
         raise ValueError("not a weight")
     return values.get("count", "points") == "expected", weight

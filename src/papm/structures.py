@@ -18,6 +18,9 @@ from numpy.typing import ArrayLike
 from torch import Tensor
 from torch.export import register_dataclass
 
+from papm.config import BACKGROUND_WEIGHT
+from papm.text import Brief
+
 ImageSource = Path | Callable[[], Tensor]
 
 
@@ -26,8 +29,8 @@ def as_tensor(value: Tensor | ArrayLike) -> Tensor:
     return value if isinstance(value, Tensor) else torch.as_tensor(value)
 
 
-@dataclass(frozen=True)
-class Sample:
+@dataclass(frozen=True, eq=False, repr=False)
+class Sample(Brief):
     """One annotated image: where its pixels come from, its points, and what a dataset adds.
 
     `points` holds every annotated point, also those outside the image: they count in published figures. Training uses
@@ -83,7 +86,10 @@ class Sample:
     @property
     def counted(self) -> Tensor:
         """bool [n]: which points count: all of them, or those inside the region of interest where there is one."""
-        region = self.roi
+        return self.counted_in(self.roi)
+
+    def counted_in(self, region: Tensor | None) -> Tensor:
+        """`counted`, of a region that was decoded already: `roi` reads its file at every access."""
         if region is None:
             return torch.ones(len(self.points), dtype=torch.bool)
         column, row = self.points.floor().long().unbind(-1)
@@ -109,8 +115,8 @@ class Sample:
         return replace(self, points=self.points[mask], original=original, **pick)
 
 
-@dataclass(frozen=True)
-class PointBatch:
+@dataclass(frozen=True, eq=False, repr=False)
+class PointBatch(Brief):
     """Points of B images padded to a common length, so that one copy takes them to the device.
 
     >>> batch = PointBatch.from_list([torch.zeros(2, 2), torch.zeros(0, 2)])
@@ -207,8 +213,8 @@ class PointBatch:
         return len(self.xy)
 
 
-@dataclass(frozen=True)
-class DensityOutput:
+@dataclass(frozen=True, eq=False, repr=False)
+class DensityOutput(Brief):
     """What a density network returns: a non-negative map whose sum is the count."""
 
     density: Tensor  # [B, C, ceil(H/stride), ceil(W/stride)]
@@ -216,14 +222,14 @@ class DensityOutput:
     aux: Mapping[str, Tensor] = field(default_factory=dict)
 
 
-@dataclass(frozen=True)
-class PointProposals:
+@dataclass(frozen=True, eq=False, repr=False)
+class PointProposals(Brief):
     """What a point network returns: candidate points with class logits, and where each candidate started."""
 
     points: Tensor  # [B, M, 2] in input pixels
     logits: Tensor  # [B, M, classes + 1], column 0 is background
     reference: Tensor  # [M, 2]
-    background: float = 0.5  # what background weighed when the logits were learned
+    background: float = BACKGROUND_WEIGHT  # what background weighed when the logits were learned
     expected: bool = False  # how they are counted: by the sum of `chances`, or as the scores above ½
 
     @property
@@ -247,8 +253,8 @@ for _kind in (DensityOutput, PointProposals):
     register_dataclass(_kind, serialized_type_name=f"papm.{_kind.__name__}")
 
 
-@dataclass(frozen=True)
-class LossOutput:
+@dataclass(frozen=True, eq=False, repr=False)
+class LossOutput(Brief):
     """`total` is the weighted sum of the named `terms`: total = Σ weight·term, with `weights` saying which."""
 
     total: Tensor
@@ -260,8 +266,8 @@ class LossOutput:
             object.__setattr__(self, "weights", dict.fromkeys(self.terms, 1.0))
 
 
-@dataclass(frozen=True)
-class Batch:
+@dataclass(frozen=True, eq=False, repr=False)
+class Batch(Brief):
     """A training batch on its device: normalised images, points of each crop, and what is known about the crops."""
 
     images: Tensor  # [B, 3, H, W] float, ImageNet-normalised
@@ -296,8 +302,8 @@ class Batch:
         return Batch(images, self.points.to(device, non_blocking=True), **rest)
 
 
-@dataclass(frozen=True)
-class Prediction:
+@dataclass(frozen=True, eq=False, repr=False)
+class Prediction(Brief):
     """What was counted in one image, in the coordinates of that image."""
 
     count: float

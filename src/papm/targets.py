@@ -18,6 +18,7 @@ from papm import ggd, windows
 from papm.errors import ConfigError, DataError, unknown
 from papm.points import inside, spacing
 from papm.structures import PointBatch, as_tensor
+from papm.text import Brief
 
 Kernel = Literal["ggd", "gaussian", "adaptive"]
 
@@ -34,8 +35,8 @@ ADAPTIVE_BETA = 0.3
 ADAPTIVE_MIN = 1.0
 
 
-@dataclass(frozen=True)
-class Domain:
+@dataclass(frozen=True, eq=False, repr=False)
+class Domain(Brief):
     """Where the whole images lie, in the coordinates of their windows: corners (x, y) [B, 2] each."""
 
     lower: Tensor
@@ -85,6 +86,15 @@ def sigma_from_spacing(distance: Tensor, size: tuple[int, int]) -> Tensor:
     """0.3 × the mean distance to the three nearest points; a point alone in its image gets mean(H, W)/4 (CSRNet's rule)."""
     sigma = (ADAPTIVE_BETA * distance).clamp(min=ADAPTIVE_MIN)
     return torch.where(distance < torch.inf, sigma, (size[0] + size[1]) / 8)
+
+
+def spacing_alone(size: tuple[int, int]) -> float:
+    """The spacing that a point alone in its image is given: 0.3 × it is what `sigma_from_spacing` has for it alone.
+
+    >>> round(ADAPTIVE_BETA * spacing_alone((96, 128)), 6), float(sigma_from_spacing(torch.tensor(torch.inf), (96, 128)))
+    (28.0, 28.0)
+    """
+    return (size[0] + size[1]) / 8 / ADAPTIVE_BETA
 
 
 def density_maps(

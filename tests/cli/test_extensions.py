@@ -98,4 +98,4 @@ def test_the_trainings_of_a_study_know_it(here: Path) -> None:
     )
     words = [sys.executable, "-m", "papm", "study", "run", "mine.yaml", "device=cpu"]
     ended = subprocess.run(words, env={**os.environ, VARIABLE: "mine.py"}, capture_output=True, text=True, timeout=120)
-    assert ended.returncode == 0 and "1 of 1 trainings done" in ended.stdout, ended.stderr
+    assert ended.returncode == 0 and "1 of 1 training done" in ended.stdout, ended.stderr

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import partial
 
 import pytest
 import torch
@@ -67,6 +68,27 @@ def test_the_truth_is_that_of_the_files_and_of_their_region() -> None:
         assert found.truth == [2] and found.inside == [2] and found.truth_by_class == [[1, 1]]
     free = evaluate(two, Dataset([replace(whole, roi_source=None)]), classes=("a", "b"))
     assert free.truth == [4] and free.inside == [3] and free.truth_by_class == [[2, 2]]
+
+
+@pytest.mark.parametrize("expected", [False, True, None])
+@pytest.mark.parametrize("size", [SIZE, (32, 48)])
+def test_a_region_is_decoded_once_an_image(expected: bool | None, size: tuple[int, int]) -> None:
+    """It may be a file: counts, both readings, GAME and the truth share what was read."""
+    reads: list[str] = []
+
+    def read(name: str) -> Tensor:
+        reads.append(name)
+        return region()
+
+    one = scenes(False)[0]
+    samples = [replace(one, name=name, roi_source=partial(read, name)) for name in ("a", "b")]
+    shown = Dataset([s if size == SIZE else resized(s, size) for s in samples])
+    found = evaluate(network(expected), shown, grid=True)
+    assert reads == ["a", "b"] and found.names == ["a", "b"]
+    plain = evaluate(network(expected), Dataset([replace(s, roi_source=region) for s in samples]), grid=True)
+    assert found.truth == plain.truth == [1, 1]
+    if size == SIZE:
+        assert found.predicted == plain.predicted and found.grid == plain.grid
 
 
 def test_chances_outside_the_region_ask_for_no_points_inside_it() -> None:

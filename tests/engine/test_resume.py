@@ -213,6 +213,30 @@ def test_ctrl_c_after_the_last_evaluation_is_heard(tmp_path: Path, monkeypatch: 
     assert engine.train(config(**keys), tmp_path, resume=True).result is not None
 
 
+OLD = """step,epoch,seconds,loss,count_error,lr,mae,rmse,nae,bias,terms
+2,,0.5,1.25,3,0.001,,,,,pixel=1.25
+4,,1,0.75,2,0.001,3.5,4,0.5,0.1,pixel=0.75
+6,,1.5,0.5,1,0.001,,,,,pixel=0.5
+"""
+
+
+def test_metrics_have_no_empty_column_and_older_ones_are_read_and_go_on(tmp_path: Path) -> None:
+    """Earlier run folders have a column `epoch` that was never filled."""
+    path = tmp_path / "metrics.csv"
+    path.write_text(OLD, encoding="utf-8")
+    before = run_folder.read_metrics(path)
+    assert [r["step"] for r in before] == [2, 4, 6] and before[1]["mae"] == 3.5 and "epoch" not in before[0]
+    file = run_folder.MetricsFile(path)
+    file.truncate_after(4)  # what resuming does first
+    new = {"step": 6, "seconds": 1.75, "loss": 0.25, "count_error": 1.0, "lr": 0.001, "pixel": 0.25}
+    file.append({**new, "mae": 1.0, "rmse": 1.0, "nae": 0.5, "bias": 0.0})
+    after = run_folder.read_metrics(path)
+    assert after[:2] == before[:2] and after[2]["loss"] == 0.25 and after[2]["terms"] == {"pixel": 0.25}
+    with path.open(newline="", encoding="utf-8") as stream:
+        rows = list(csv.DictReader(stream))
+    assert [name for name in rows[0] if not any(r[name] for r in rows)] == []
+
+
 def test_a_crash_while_metrics_are_shortened_keeps_them(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     file = run_folder.MetricsFile(tmp_path / "metrics.csv")
     for step in (1, 2, 3):

@@ -70,6 +70,28 @@ def config(**more: Any) -> TrainConfig:
     return resolve(more.pop("method", "hd-papm"), more.pop("backbone", "tiny"), {**keys, **more})
 
 
+def test_a_region_of_interest_is_not_read_again_at_each_evaluation(tmp_path: Path) -> None:
+    reads: list[str] = []
+
+    def whole(sample: Any) -> Tensor:
+        reads.append(sample.name)
+        return torch.ones(sample.size, dtype=torch.bool)
+
+    def read_in(eval_every: int) -> int:
+        chosen = config(steps=6, eval_every=eval_every)
+        splits = {
+            k: Dataset([replace(s, roi_source=partial(whole, s)) for s in d]) for k, d in data.open_spec(SPEC).items()
+        }
+        reads.clear()
+        made = engine.train(chosen, tmp_path / str(eval_every), splits=choose(splits, "last", 0.1, 0))
+        assert made.result is not None
+        rows = [r for r in read_metrics(tmp_path / str(eval_every) / "metrics.csv") if "mae" in r]
+        assert len(rows) == 6 // eval_every
+        return len(reads)
+
+    assert read_in(eval_every=2) == read_in(eval_every=6)
+
+
 @pytest.mark.slow
 def test_a_network_learns_to_count(tmp_path: Path) -> None:
     spec = "synthetic:look=cells,train=24,test=12,size=128,count=5-40,seed=3"
@@ -584,10 +606,14 @@ def test_a_network_learns_from_points_that_count(noise: float) -> None:
     assert found > 10
 
 
-def test_the_spacing_of_a_point_alone_is_that_of_its_adaptive_kernel() -> None:
+@pytest.mark.parametrize("beta", [ADAPTIVE_BETA, 0.6])
+def test_the_spacing_of_a_point_alone_is_that_of_its_adaptive_kernel(
+    beta: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("papm.targets.ADAPTIVE_BETA", beta)
     sample = data.open_spec(SPEC)["train"][0]
     made = training_points(sample.keep(torch.tensor([0])), config())
-    assert ADAPTIVE_BETA * made[0, 2] == pytest.approx(96 / 4)
+    assert beta * made[0, 2] == pytest.approx(96 / 4)
 
 
 @pytest.mark.parametrize("backbone", ["tiny", "p2pnet"])

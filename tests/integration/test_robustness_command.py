@@ -67,7 +67,7 @@ def test_stopped_it_shows_what_is_done_and_goes_on(run_papm: Papm, here: Path, m
         code, out, err = run_papm(*words)
     folder = here / "robustness"
     done = len(list((folder / "results").rglob("*.json")))
-    assert code == 1 and f"Stopped; {done} of 4 trainings are done. The same command goes on." in err and 0 < done < 4
+    assert code == 1 and f"Stopped; {done} of 4 trainings done. The same command goes on." in err and 0 < done < 4
     assert "4 trainings on tiny, of which 0 are done" in err and "About 4 min 32 s one after another" in err
     assert "gaussian" in out and "not measured yet" in out
     assert f"{4 - done} of 4 cells are not measured yet" in (folder / "robustness.html").read_text(encoding="utf-8")
@@ -111,7 +111,7 @@ def test_a_training_that_fails_is_named(run_papm: Papm, here: Path, monkeypatch:
     monkeypatch.setattr("papm.study.robustness.timing._timed", lambda task, splits: 1.0)
     monkeypatch.setattr("papm.study.run.train_words", lambda task, resume: ["train", "nowhere", "--out", "x"])
     code, out, err = run_papm("robustness", DATA, "--methods", "gaussian", "--distances", "0", *SMALL)
-    assert code == 1 and "failed: nowhere: no such file" in err and "0 of 1 trainings are done" in err
+    assert code == 1 and "failed: nowhere: no such file" in err and "0 of 1 training done" in err
     assert "No distance is measured" in out
 
 

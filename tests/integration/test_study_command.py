@@ -126,7 +126,7 @@ def test_a_stopped_study_goes_on(run_papm: Papm, here: Path) -> None:
     assert process.returncode == 1 and "The same command goes on" in said
     assert not (metrics.parent / "result.json").exists() and (metrics.parent / "last.ckpt").exists()
     code, out, err = run_papm(*words)
-    assert code == 0 and "1 of 1 trainings done" in out, err
+    assert code == 0 and "1 of 1 training done" in out, err
     log = metrics.parent.with_name(f"{metrics.parent.name}.log").read_text()
     assert "Stopped at step" in log
     assert len(list((here / "results").rglob("*.json"))) == 1

@@ -84,6 +84,28 @@ def test_a_setting_that_is_changed_is_heeded() -> None:
     assert recorder(loss, density, points, None).total == loss.compute(density, points, None).total
 
 
+def still(function: Callable[[], Any], pool: Any = None) -> tuple[Callable[[], None], Any]:
+    """As a graph of which nothing but its own tensors can change: the values of the first run."""
+    return (lambda: None), function()
+
+
+def test_a_weight_in_a_dictionary_that_is_changed_is_heeded() -> None:
+    """`UnbalancedLoss.weights` is a plain dictionary: what was recorded with another value is not played again."""
+    loss, recorder = losses.create("gl", stride=8), Recorder(still)
+    density, points = scene(0)
+    for _ in range(AFTER + 2):
+        recorder(loss, density.requires_grad_(), points, None)
+    assert len(recorder.records) == 1
+    weights: Any = loss.weights
+    for weight in (3.0, 0.0, 3.0):  # and back again, to what is recorded
+        weights["pixel"] = weight
+        for _ in range(AFTER + 2):
+            made, plain = recorder(loss, density, points, None), loss.compute(density, points, None)
+            torch.testing.assert_close(made.total, plain.total)
+            assert made.weights == plain.weights
+    assert len(recorder.records) == 3
+
+
 class Grows(CountingLoss):
     """The sum of the density, doubled in the second half of training."""
 
@@ -108,6 +130,24 @@ def test_a_loss_around_one_that_changes_on_the_way(wrap: Callable[[CountingLoss]
         made = recorder(loss, density.clone().requires_grad_(), points, None)
         torch.testing.assert_close(made.total, density.sum() * (2 if k >= 5 else 1))
     assert len(recorder.records) == 2
+
+
+@pytest.mark.parametrize(
+    "wrap", [lambda loss: RegionLoss(loss, 64), lambda loss: ClassLoss(loss, 1), lambda loss: ForwardLoss(loss, 8.0)]
+)
+def test_a_loss_is_the_same_after_another_was_put_around_it(
+    wrap: Callable[[CountingLoss], CountingLoss], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It can be recorded as before, by itself and in a second wrapper; inside one it never is, all of that is."""
+    loss = losses.create("hd-papm", stride=8)
+    before = dict(vars(loss))
+    first, second = wrap(loss), wrap(loss)
+    assert vars(loss) == before and loss.recordable and first.recordable and second.recordable
+    monkeypatch.setattr(CountingLoss, "records", lambda self, density: self.recordable)  # as on a GPU
+    density, points = scene(0)
+    for _ in range(AFTER + 2):
+        first(density.requires_grad_(), points)
+    assert not loss._recorder.seen and first._recorder.seen
 
 
 def test_what_cannot_be_recorded_is_computed() -> None:

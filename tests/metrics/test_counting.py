@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 
 from papm.errors import DataError
 from papm.metrics.counting import (
+    FEWEST,
     JHU_LEVELS,
     NWPU_LEVELS,
     bootstrap,
@@ -143,7 +144,18 @@ def test_bootstrap_in_chunks_covers_every_sample(monkeypatch: pytest.MonkeyPatch
 
 @pytest.mark.filterwarnings("error")
 def test_bootstrap_of_empty_images() -> None:
-    assert all(math.isnan(v) for v in bootstrap([1.0, 2.0], [0, 0], samples=10)["nae"])
+    found = bootstrap([1.0, 2.0] * 3, [0, 0] * 3, samples=10)
+    assert all(math.isnan(v) for v in found["nae"]) and all(math.isfinite(v) for v in found["mae"])
+
+
+def test_too_few_images_have_no_interval() -> None:
+    """One image would give an interval of no width: as if its figure were exact."""
+    predicted, truth = scene(FEWEST)
+    assert all(math.isfinite(v) for pair in bootstrap(predicted, truth).values() for v in pair)
+    for n in range(1, FEWEST):
+        found = bootstrap(predicted[:n], truth[:n])
+        assert set(found) == {"mae", "rmse", "nae", "bias"}
+        assert all(math.isnan(v) for pair in found.values() for v in pair)
 
 
 @pytest.mark.parametrize("options", [{"samples": 0}, {"level": 1.0}])

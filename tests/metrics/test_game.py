@@ -246,5 +246,5 @@ def test_the_torchmetrics_class_is_the_mean_over_images_and_processes() -> None:
     points = GridErrors(levels=(0, 1))
     points.update(None, torch.tensor([[1.0, 1.0]]), size=(8, 8), predicted=torch.tensor([[7.0, 7.0]]))
     assert {k: float(v) for k, v in points.compute().items()} == {"game0": 0.0, "game1": 2.0}
-    with pytest.raises(ValueError, match="density map"):
+    with pytest.raises(DataError, match="density map"):
         points.update(None, torch.zeros(0, 2), size=(8, 8))

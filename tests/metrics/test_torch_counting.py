@@ -7,10 +7,11 @@ from pathlib import Path
 import pytest
 import torch
 
+from papm.errors import DataError
 from papm.metrics import CountingMetrics, bootstrap, counting_errors
 
-PREDICTED = torch.tensor([12.0, 7.5, 1.25, 300.0, 41.0])
-TRUTH = torch.tensor([10.0, 10.0, 0.0, 280.0, 50.0])
+PREDICTED = torch.tensor([12.0, 7.5, 1.25, 300.0, 41.0, 9.0])
+TRUTH = torch.tensor([10.0, 10.0, 0.0, 280.0, 50.0, 8.0])
 
 
 def test_batches_add_up_to_the_whole() -> None:
@@ -36,7 +37,7 @@ def test_reset_forgets() -> None:
 
 
 def test_batches_of_unequal_length_are_refused() -> None:
-    with pytest.raises(ValueError, match="2 predicted counts for 1"):
+    with pytest.raises(DataError, match="2 predicted counts for 1"):
         CountingMetrics().update(torch.zeros(2), torch.zeros(1))
 
 

@@ -12,6 +12,7 @@ from pathlib import Path
 import torch
 
 from papm.errors import ConfigError
+from papm.text import n_of
 
 
 @dataclass(frozen=True)
@@ -73,7 +74,7 @@ def machine(device: str = "cpu") -> str:
     if device != "cpu":
         return torch.cuda.get_device_name(device)
     threads = torch.get_num_threads()
-    return f"{_cpu()}, {threads} thread{'' if threads == 1 else 's'}, torch {torch.__version__}"
+    return f"{_cpu()}, {n_of(threads, 'thread')}, torch {torch.__version__}"
 
 
 def _cpu() -> str:

@@ -21,6 +21,7 @@ from torch import Tensor
 from papm.bench.timing import Timing, compare
 from papm.errors import ConfigError
 from papm.structures import PointBatch
+from papm.text import Brief
 from papm.transport import Cost, create_cost, grid_sinkhorn, sinkhorn
 from papm.transport.unbalanced import unbalanced
 from papm.transport.windows import cell_centres
@@ -47,8 +48,8 @@ class Growth:
     milliseconds: float
 
 
-@dataclass(frozen=True)
-class Scene:
+@dataclass(frozen=True, eq=False, repr=False)
+class Scene(Brief):
     """A batch of crops: their points, and a density with empty cells and a little background."""
 
     points: PointBatch

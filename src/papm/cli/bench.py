@@ -13,6 +13,7 @@ from typing import Annotated, Any
 import typer
 
 from papm.errors import ConfigError
+from papm.text import n_of
 
 app = typer.Typer(
     help="Time our parts beside other ways to do the same.",
@@ -107,7 +108,9 @@ def transport(
                 {"bench": "transport", "images": images, "cost": cost, "hardware": machine("cpu"), "rows": listed}
             )
         else:
-            ui.table(list(listed[0]), [list(r.values()) for r in listed], title=f"transport: {images} images, {cost}")
+            ui.table(
+                list(listed[0]), [list(r.values()) for r in listed], title=f"transport: {n_of(images, 'image')}, {cost}"
+            )
         return
     with _busy("solving"):
         rows = bench.run(images=images, points=points, crop=crop, cost=cost, repeat=repeat)

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from papm.errors import ConfigError
+from papm.text import n_of
 
 if TYPE_CHECKING:
     from papm.data.base import Dataset
@@ -283,12 +284,3 @@ def _findings_only() -> Iterator[None]:
         yield
     finally:
         readers.setLevel(level)
-
-
-def n_of(count: int, noun: str) -> str:
-    """How many of something.
-
-    >>> n_of(1, "image"), n_of(2, "image")
-    ('1 image', '2 images')
-    """
-    return f"{count} {noun}{'' if count == 1 else 's'}"

@@ -9,8 +9,9 @@ from typing import Annotated, Any
 
 import typer
 
-from papm.cli.data import Data, Json, Options, app, n_of
+from papm.cli.data import Data, Json, Options, app
 from papm.errors import ConfigError, unknown
+from papm.text import n_of
 
 Inside = Annotated[bool, typer.Option("--inside-only", help="Leave out points that lie outside their image.")]
 Link = Annotated[bool, typer.Option("--link", help="Link the images instead of copying them.")]

@@ -26,6 +26,7 @@ from papm.errors import ConfigError, DataError, PapmError, unknown
 from papm.files import write_json
 from papm.images import find_images
 from papm.structures import Sample
+from papm.text import n_of
 
 # The splits a folder dataset can hold; `all` is a folder without sub-folders.
 WRITABLE = ("train", "val", "test", "all")
@@ -173,7 +174,7 @@ def write(
             f"Folder data{'' if to in ('txt', 'folder') else f' as {to}'} cannot hold {', '.join(sorted(lost))}: left out."
         )
     if outside := sum(n["outside"] for n in done.values()):
-        ui.note(f"{outside} points lie outside their image, an error in folder data; --inside-only leaves them out.")
+        ui.note(f"{n_of(outside, 'point')} outside the image, an error in folder data; --inside-only leaves them out.")
     return done
 
 

@@ -30,6 +30,7 @@ def doctor(json: Annotated[bool, typer.Option("--json", help="Print as JSON.")] 
     import torch
 
     from papm.cli import ui
+    from papm.engine.fast_paths import c_paths, cuda_paths
     from papm.engine.run_folder import environment
     from papm.files import cache_root
 
@@ -47,6 +48,8 @@ def doctor(json: Annotated[bool, typer.Option("--json", help="Print as JSON.")] 
         ("cv2", "videos"),
     ):
         facts[f"{module} ({gives})"] = find_spec(module) is not None
+    with ui.err.status("building what is compiled at first use"):
+        facts["c_loops"], facts["cuda_kernels"] = c_paths(), cuda_paths()
     problems = []
     if facts["cache_free_gb"] < 1:
         problems.append(f"less than 1 GB is free in {cache}; set PAPM_CACHE to a larger place")
@@ -54,11 +57,18 @@ def doctor(json: Annotated[bool, typer.Option("--json", help="Print as JSON.")] 
         problems.append(f"{cache} cannot be written to; set PAPM_CACHE to a folder that can")
     if torch.version.cuda and not torch.cuda.is_available():
         problems.append("this torch was built for CUDA but sees no GPU; training will run on the CPU")
+    off = os.environ.get("PAPM_NATIVE", "1") == "0"
+    if not off and (slow := [k for k, built in facts["c_loops"].items() if not built]):
+        problems.append(f"no C loop for {', '.join(slow)}, which run slower: install a C compiler, or set CC to one")
+    if slow := [k for k, built in facts["cuda_kernels"].items() if not built]:
+        problems.append(f"no CUDA kernel for {', '.join(slow)}, which run slower; a warning above says why")
     facts["problems"] = problems
     if json:
         ui.print_json(facts)
         return
     packages = facts.pop("packages")
+    loops = {"C": facts.pop("c_loops"), "CUDA": facts.pop("cuda_kernels")}
+    facts |= {f"compiled {kind}: {what}": built for kind, each in loops.items() for what, built in each.items()}
     rows = [[WORDS.get(k, k), _shown(v)] for k, v in facts.items() if k != "problems"]
     rows += [[k, v] for k, v in packages.items()] + [["problems", str(len(problems)) if problems else "none"]]
     ui.table(["what", "found"], rows)

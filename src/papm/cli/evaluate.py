@@ -11,6 +11,7 @@ import typer
 
 from papm.cli.options import Beside, Count, Device, How, Precision, Tile
 from papm.errors import ConfigError, unknown
+from papm.text import interval, n_of
 
 if TYPE_CHECKING:
     from papm.engine.evaluate import Evaluation
@@ -188,7 +189,7 @@ def _count(
         about |= write_submission(counter, dataset, submission)
         if not json:
             ui.say(
-                f"For the server, {about['images']} images: {submission}/counting.txt, {submission}/localization.txt"
+                f"For the server, {n_of(about['images'], 'image')}: {submission}/counting.txt, {submission}/localization.txt"
             )
         if dataset.hidden:
             if json:
@@ -224,7 +225,7 @@ def _count(
         result = {**about, **scores(found), "levels": {k: s.to_dict() for k, s in levels.items()}}
         ui.print_json({**result, "game": {str(k): v for k, v in found.game.items()}} if grid else result)
     else:
-        _show(found, alone, levels, f"{data} {split}: {found.score.n} images")
+        _show(found, alone, levels, f"{data} {split}: {n_of(found.score.n, 'image')}")
 
 
 def _show(
@@ -234,8 +235,8 @@ def _show(
     from papm.cli import ui
 
     figures = [("MAE", found.score.mae), ("RMSE", found.score.rmse), ("NAE", found.score.nae)]
-    interval = found.intervals()
-    rows: list[list[object]] = [[n, v, "{:.2f} to {:.2f}".format(*interval[n.lower()])] for n, v in figures]
+    ends = found.intervals()
+    rows: list[list[object]] = [[n, v, interval(ends[n.lower()]) or "–"] for n, v in figures]
     rows += [[f"GAME({k})", v, ""] for k, v in found.game.items()]
     ui.table(["metric", "value", "95 % interval"], rows, title=title)
     if alone:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from papm.cli.options import How
 from papm.errors import ConfigError, DataError, unknown
+from papm.text import n_of
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -246,7 +247,7 @@ def show_qnrf(points: PointSet, about: dict[str, str], matching: str, out: Path 
 
 def _title(points: PointSet) -> str:
     predicted, objects = (sum(map(len, part)) for part in (points.predicted, points.truth))
-    return f"{len(points.names)} images: {predicted} points for {objects} objects"
+    return f"{n_of(len(points.names), 'image')}: {n_of(predicted, 'point')} for {n_of(objects, 'object')}"
 
 
 def _write(path: Path, points: PointSet, matched: Mapping[str, Sequence[int]]) -> None:

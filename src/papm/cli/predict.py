@@ -14,6 +14,7 @@ from papm.cli.counted import Unreadable, by_class, by_model, dimmed
 from papm.cli.options import Beside, Count, Device, How, Precision, Tile
 from papm.cli.video import VIDEOS, CountedVideo, count_video
 from papm.errors import ConfigError, DataError
+from papm.text import n_of
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -101,7 +102,7 @@ def predict(
         done, begun = len(counted.predictions), [f"{film.number} of {film.name}" for film in films if film.frames]
         if not done and not begun:
             raise
-        counts = [f"{done} of {len(named)} images", *begun] if named else begun
+        counts = [f"{done} of {n_of(len(named), 'image')}", *begun] if named else begun
         ui.note(f"Stopped after {', '.join(counts)}; what was counted is in {out}.")
         raise typer.Exit(1) from None
     if json:
@@ -245,7 +246,7 @@ def _earlier(out: Path, drawn: Collection[str]) -> str:
     anew, left = len(there.intersection(drawn)), len(there.difference(drawn))
     said = [f"{', '.join(replaced)} will be replaced"] if replaced else []
     if anew:
-        said.append(f"{anew} picture{'' if anew == 1 else 's'} drawn anew")
+        said.append(f"{n_of(anew, 'picture')} drawn anew")
     if left:
         said.append(f"{left} earlier picture{'s stay' if left > 1 else ' stays'} in {OVERLAYS}/ beside the new result")
     return f"{out}: holds an earlier result: {'; '.join(said)}"

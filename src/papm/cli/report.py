@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from papm.errors import ConfigError, PapmError
+from papm.text import n_of
 
 if TYPE_CHECKING:
     from papm.metrics.counting import PairedDifference
@@ -63,7 +64,7 @@ def _compare(folders: list[Path], out: Path | None, json: bool) -> None:
     labels, groups = ([*dict.fromkeys(names)] for names in zip(*((r.label, r.group) for r in compared)))
     found = differences(compared, labels, groups)
     page = out or folders[0].resolve().parent / "comparison.html"
-    intro = f"{len(compared)} runs; differences are to {labels[0]}, on the same images where both have them."
+    intro = f"{n_of(len(compared), 'run')}; differences are to {labels[0]}, on the same images where both have them."
     joint = together(compared)
     notes = [
         f"The mean of the counts of {j.runs} runs has an MAE of {j.score.mae:.2f} on {group}."

@@ -10,6 +10,7 @@ import typer
 
 from papm.cli.study_options import read_seeds, read_weights
 from papm.errors import ConfigError
+from papm.text import n_of
 
 if TYPE_CHECKING:
     from papm.study.robustness.plan import Asked
@@ -99,7 +100,7 @@ def robustness(
     _answer(asked, study, json)
     if done < len(tasks):
         why = "Stopped" if stopped else "Some failed"
-        ui.note(f"{why}; {done} of {len(tasks)} trainings are done. The same command goes on.")
+        ui.note(f"{why}; {done} of {n_of(len(tasks), 'training')} done. The same command goes on.")
         raise typer.Exit(1)
 
 
@@ -161,9 +162,10 @@ def announcement(asked: Asked, tasks: Sequence[Task], each: Mapping[str, float],
     total = len(asked.methods) * len(asked.distances) * len(asked.seeds)
     networks = dict.fromkeys(network_of(method_of(m), asked.backbone)["backbone"] for m in asked.methods)
     said.append(
-        f"{_number(asked.methods, 'method')} ({', '.join(asked.methods)}) × {_number(asked.distances, 'distance')} ({far} px, "
-        f"{asked.kind}: {KINDS[asked.kind]}) × {_number(asked.seeds, 'seed')}: "
-        f"{total} trainings on {' and '.join(networks)}, of which {total - len(tasks)} are done."
+        f"{n_of(len(asked.methods), 'method')} ({', '.join(asked.methods)}) × "
+        f"{n_of(len(asked.distances), 'distance')} ({far} px, {asked.kind}: {KINDS[asked.kind]}) × "
+        f"{n_of(len(asked.seeds), 'seed')}: "
+        f"{n_of(total, 'training')} on {' and '.join(networks)}, of which {total - len(tasks)} are done."
     )
     if tasks:
         whole = sum(each[t.cell.row] for t in tasks)
@@ -173,10 +175,6 @@ def announcement(asked: Asked, tasks: Sequence[Task], each: Mapping[str, float],
         one = ", ".join(f"{m} {duration(s)}" for m, s in each.items())
         said.append(f"About {duration(whole)} one after another ({one} each){at_once}.")
     return said
-
-
-def _number(things: Sequence[object], noun: str) -> str:
-    return f"{len(things)} {noun}{'' if len(things) == 1 else 's'}"
 
 
 def _planned(asked: Asked, tasks: Sequence[Task], each: Mapping[str, float]) -> dict[str, Any]:

@@ -10,6 +10,7 @@ import typer
 
 from papm.cli.study_options import read_pairs, read_seeds, read_weights
 from papm.errors import ConfigError, unknown
+from papm.text import n_of
 
 if TYPE_CHECKING:
     from papm.study.results import Result
@@ -211,12 +212,12 @@ def _work_off(tasks: list[Task], jobs: int, minutes: float | None, json: bool) -
         with interruptible(), bars:
             work_off([job(t) for t in tasks], jobs, bars, minutes=minutes)
     except KeyboardInterrupt:
-        ui.note(f"Stopped; {bars.done} of {len(tasks)} trainings are done. The same command goes on.")
+        ui.note(f"Stopped; {bars.done} of {n_of(len(tasks), 'training')} done. The same command goes on.")
         raise typer.Exit(1) from None
     if json:
         ui.print_json(bars.outcomes)
     else:
-        ui.say(f"{bars.done} of {len(tasks)} trainings done; results are in {tasks[0].result.parents[1]}.")
+        ui.say(f"{bars.done} of {n_of(len(tasks), 'training')} done; results are in {tasks[0].result.parents[1]}.")
     if bars.done < len(tasks):
         raise typer.Exit(1)
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import shlex
 from collections.abc import Sequence
 from pathlib import Path
@@ -11,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from papm.errors import ConfigError
+from papm.text import interval, n_of
 
 if TYPE_CHECKING:
     from papm.config import TrainConfig
@@ -152,10 +152,11 @@ def train(
         ui.print_json(run.result)
         return
     if run.result["mae"] is not None:
-        low, high = run.result["intervals"].get("mae", (math.nan, math.nan))
+        between = interval(run.result["intervals"].get("mae"))
         ui.say(
-            f"{run.result['split']} MAE {run.result['mae']:.2f} (95 % {low:.2f} to {high:.2f}), RMSE {run.result['rmse']:.2f}, "
-            f"{run.result['images']} images, weights chosen by: {run.result['select']}"
+            f"{run.result['split']} MAE {run.result['mae']:.2f}{f' (95 % {between})' if between else ''}, "
+            f"RMSE {run.result['rmse']:.2f}, "
+            f"{n_of(run.result['images'], 'image')}, weights chosen by: {run.result['select']}"
         )
     if few := chosen_on_few(run.result):
         ui.note(few)
@@ -196,6 +197,6 @@ def chosen_on_few(result: dict[str, Any]) -> str | None:
         return None
     n = sizes["val"]
     return (
-        f"Weights chosen on {n} image{'' if n == 1 else 's'} are mostly chance (trained on {sizes.get('train')}): "
+        f"Weights chosen on {n_of(n, 'image')} are mostly chance (trained on {sizes.get('train')}): "
         "give more images, or select=last."
     )

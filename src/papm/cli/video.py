@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from papm.cli.counted import Unreadable, by_class, by_model, dimmed
 from papm.errors import DataError
+from papm.text import n_of
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -53,7 +54,7 @@ class CountedVideo:
     @property
     def number(self) -> str:
         """How many frames were counted, in words."""
-        return f"{len(self.frames)} frame{'' if len(self.frames) == 1 else 's'}"
+        return n_of(len(self.frames), "frame")
 
 
 def count_video(

@@ -7,6 +7,7 @@ happen in `render` for the whole batch at once, from images that already live th
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -20,6 +21,7 @@ from papm.data.disk_cache import DiskStore
 from papm.graphs import round_up
 from papm.imagenet import MEAN, STD
 from papm.structures import Batch, PointBatch
+from papm.text import Brief
 
 HEAD = 8  # numbers of a plan's row before its points: image, x, y, scale, flip, grey, contrast, brightness
 
@@ -49,8 +51,8 @@ class Augment:
         return self.scale_min != 1 or self.scale_max != 1
 
 
-@dataclass(frozen=True)
-class Plan:
+@dataclass(frozen=True, eq=False, repr=False)
+class Plan(Brief):
     """A batch before its pixels: `rows` [B, HEAD + columns·N] and how many points each crop has inside and in all."""
 
     rows: Tensor  # the HEAD numbers, then N × (x, y, extent[, class]); points of the crop first, then its halo
@@ -74,16 +76,11 @@ def sample_order(seed: int, first: int, count: int, images: int) -> np.ndarray:
     return out
 
 
-_PERMUTATIONS: dict[tuple[int, int, int], np.ndarray] = {}
-
-
+@functools.lru_cache(8)
 def _permutation(seed: int, epoch: int, images: int) -> np.ndarray:
-    key = (seed, epoch, images)
-    if key not in _PERMUTATIONS:
-        if len(_PERMUTATIONS) > 8:
-            _PERMUTATIONS.clear()
-        _PERMUTATIONS[key] = np.random.default_rng([seed, epoch, 1]).permutation(images)
-    return _PERMUTATIONS[key]
+    order = np.random.default_rng([seed, epoch, 1]).permutation(images)
+    order.flags.writeable = False  # it is shared
+    return order
 
 
 def plan(

@@ -22,14 +22,15 @@ from papm.data import resize
 from papm.errors import ConfigError, DataError, unknown
 from papm.images import find_images
 from papm.structures import Sample
+from papm.text import Brief, n_of
 
 logger = logging.getLogger(__name__)
 
 BORDER = 1e-3  # px beyond W or H that still mean W or H: what rounding to three decimals leaves
 
 
-@dataclass(frozen=True)
-class Annotation:
+@dataclass(frozen=True, eq=False, repr=False)
+class Annotation(Brief):
     """The parsed annotation of one image, in the coordinates of `structures` (pixel centres at +0.5)."""
 
     points: Tensor  # [n, 2] float32
@@ -106,7 +107,7 @@ class Dataset(Sequence[Sample]):
         )
 
     def __repr__(self) -> str:
-        return f"Dataset({self.name or 'unnamed'}/{self.split}, {len(self)} images)"
+        return f"Dataset({self.name or 'unnamed'}/{self.split}, {n_of(len(self), 'image')})"
 
 
 def require_annotated(dataset: Dataset) -> Dataset:
@@ -274,7 +275,7 @@ def unexpected(expected: Expected, found: Mapping[str, Sequence[tuple[object, in
         where = "the whole" if split == "*" else f"the split '{split}'"
         for have, want, noun in ((len(pairs), images, "image"), (sum(pairs.values()), points, "point")):
             if want is not None and have != want:
-                out.append(f"{where} has {have:,} {noun}{'' if have == 1 else 's'}, {want:,} are published")
+                out.append(f"{where} has {n_of(have, noun)}, {want:,} are published")
     return out
 
 

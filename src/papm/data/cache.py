@@ -12,10 +12,11 @@ from torch import Tensor
 
 from papm.errors import DataError
 from papm.structures import Sample
+from papm.text import Brief
 
 
-@dataclass(frozen=True)
-class ImageStore:
+@dataclass(frozen=True, eq=False, repr=False)
+class ImageStore(Brief):
     """Images of any sizes as one array of RGB pixels; pixel (i, j) of image k is pixels[starts[k] + i·pitch[k] + j].
 
     `pitch` is the width of the image unless the store holds only a window of it.

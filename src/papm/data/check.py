@@ -24,6 +24,7 @@ from papm.data.resize import take
 from papm.data.upright import orientation, upright
 from papm.errors import DataError, PapmError
 from papm.images import find_images, frames, image_size, nearly_black, read_image
+from papm.text import n_of
 
 Severity = Literal["error", "warning", "info"]
 
@@ -134,8 +135,8 @@ def _as_published(expected: Expected, found: Mapping[str, Sequence[tuple[object,
     out = []
     for split, (images, points) in expected.items():
         if split in found and not unexpected({split: (images, points)}, found):
-            more = "" if points is None else f" and {points:,} points"
-            out.append(f"the split '{split}' has {images:,} image{'' if images == 1 else 's'}{more}, as published")
+            more = "" if points is None else f" and {n_of(points, 'point')}"
+            out.append(f"the split '{split}' has {n_of(images, 'image')}{more}, as published")
     return out
 
 
@@ -201,7 +202,7 @@ def _look(entry: Entry, r: Reader, decode: bool, findings: list[Finding]) -> _Se
     if again := len(points) - len(torch.unique(points, dim=0)):
         line = _first_repeat(points, annotation.lines)
         findings.append(
-            Finding("warning", entry.annotation, line, f"{entry.name}: {_n(again, 'point')} repeated exactly")
+            Finding("warning", entry.annotation, line, f"{entry.name}: {n_of(again, 'point')} repeated exactly")
         )
     blank = entry.annotation is not None and len(points) == 0 and _is_blank(entry.annotation)
     if size is None:
@@ -209,7 +210,7 @@ def _look(entry: Entry, r: Reader, decode: bool, findings: list[Finding]) -> _Se
     if r.outside_is_error:
         written, points = points, settle(points, size)
         if moved := int((points != written).any(-1).sum()):
-            message = f"{entry.name}: {_n(moved, 'point')} on the far border of the image, taken to be just inside"
+            message = f"{entry.name}: {n_of(moved, 'point')} on the far border of the image, taken to be just inside"
             first = int((points != written).any(-1).float().argmax())
             line = annotation.lines[first] if annotation.lines else None
             findings.append(Finding("info", entry.annotation, line, message))
@@ -221,7 +222,7 @@ def _look(entry: Entry, r: Reader, decode: bool, findings: list[Finding]) -> _Se
         x, y = (v + 0.0 for v in points[worst].tolist())  # -0.0 is 0
         away = float(distance[worst])
         message = (
-            f"{entry.name}: {_n(outside, 'point')} outside the {size[1]}×{size[0]} image, "
+            f"{entry.name}: {n_of(outside, 'point')} outside the {size[1]}×{size[0]} image, "
             f"the farthest at ({x:.1f}, {y:.1f}), " + ("on its border" if away < 0.05 else f"{away:.1f} px away")
         )
         line = annotation.lines[worst] if annotation.lines else None
@@ -261,20 +262,16 @@ def _remarks(entry: Entry, a: Annotation, size: tuple[int, int] | None, findings
         findings.append(Finding("warning", entry.image, None, message))
     if crowds := a.meta.get("crowd_regions"):
         findings.append(
-            Finding("info", entry.annotation, None, f"{entry.name}: {_n(crowds, 'iscrowd region')} left out")
+            Finding("info", entry.annotation, None, f"{entry.name}: {n_of(crowds, 'iscrowd region')} left out")
         )
     declared_count = a.meta.get("declared_count")
     if isinstance(declared_count, int) and declared_count != len(a.points):
-        message = f"{entry.name}: {_n(len(a.points), 'point')}, its label says {declared_count}"
+        message = f"{entry.name}: {n_of(len(a.points), 'point')}, its label says {declared_count}"
         findings.append(Finding("warning", entry.annotation, None, message))
     declared = a.meta.get("declared_size")
     if declared is not None and size is not None and tuple(declared) != size:
         message = f"the annotations say {declared[1]}×{declared[0]}, the upright image is {size[1]}×{size[0]}"
         findings.append(Finding("warning", entry.image, None, message))
-
-
-def _n(count: int, noun: str) -> str:
-    return f"{count} {noun}{'' if count == 1 else 's'}"
 
 
 def _first_repeat(points: Tensor, lines: Sequence[int] | None) -> int | None:
@@ -317,10 +314,10 @@ def _whole_split(split: str, root: Path, seen: Sequence[_Seen], r: Reader, findi
         findings.append(Finding("error", root, None, f"the split '{split}' has no images"))
         return
     if hidden := sum(s.hidden for s in seen):
-        message = f"the annotations of {_n(hidden, 'image')} of the split '{split}' are not published"
+        message = f"the annotations of {n_of(hidden, 'image')} of the split '{split}' are not published"
         findings.append(Finding("info", root, None, message))
     if away := sum(s.outside_region for s in seen):
-        message = f"{_n(away, 'point')} of the split '{split}' outside the region of interest"
+        message = f"{n_of(away, 'point')} of the split '{split}' outside the region of interest"
         findings.append(Finding("info", root, None, message))
     parsed = [s for s in seen if s.points is not None]
     for numbers, what in (
@@ -328,13 +325,15 @@ def _whole_split(split: str, root: Path, seen: Sequence[_Seen], r: Reader, findi
         ([s.again for s in parsed if s.again], "repeated exactly"),
     ):
         if len(numbers) > 1:  # the sum of what is said image by image
-            message = f"{sum(numbers):,} points of the split '{split}' {what}, in {len(numbers)} images"
+            message = f"{n_of(sum(numbers), 'point')} of the split '{split}' {what}, in {n_of(len(numbers), 'image')}"
             findings.append(Finding("info", root, None, message))
     points = sum(s.points or 0 for s in parsed)
     if points == 0 and len(parsed) == len(seen):
         findings.append(Finding("error", root, None, f"the split '{split}' has no points at all"))
     elif empty := [s for s in parsed if s.points == 0]:
-        findings.append(Finding("info", root, None, f"{_n(len(empty), 'image')} of the split '{split}' without points"))
+        findings.append(
+            Finding("info", root, None, f"{n_of(len(empty), 'image')} of the split '{split}' without points")
+        )
     if points and not r.blank_is_empty:
         for s in parsed:
             if s.blank_file:
@@ -354,12 +353,12 @@ def _whole_split(split: str, root: Path, seen: Sequence[_Seen], r: Reader, findi
     outside, swapped = sum(s.outside for s in parsed), sum(s.outside_swapped for s in parsed)
     if _looks_swapped(points, outside, swapped):
         hint = _swap_hint([s for s in parsed if s.outside])
-        message = f"split '{split}': {outside - swapped} of {_n(outside, 'point')} outside their image {hint}"
+        message = f"split '{split}': {outside - swapped} of {n_of(outside, 'point')} outside their image {hint}"
         findings.append(Finding(severity, root, None, message))
         return
     for s in parsed:
         if _looks_swapped(s.points or 0, s.outside, s.outside_swapped):
-            inside = f"{s.outside - s.outside_swapped} of {_n(s.outside, 'point')} outside"
+            inside = f"{s.outside - s.outside_swapped} of {n_of(s.outside, 'point')} outside"
             findings.append(Finding(severity, s.entry.annotation, None, f"{s.entry.name}: {inside} {_swap_hint([s])}"))
 
 

@@ -24,6 +24,7 @@ from torch import Tensor
 from papm.data.readers.faults import MAX_COORDINATE, coordinate, read_text
 from papm.errors import DataError
 from papm.files import write_text
+from papm.text import Brief
 
 Array = NDArray[np.float64]
 MAX_LEVEL = 5
@@ -32,8 +33,8 @@ _NUMBERS = re.compile(r"[0-9eE+.\- \t]*")  # what a line of numbers is written w
 _COUNT = re.compile(r"[0-9]{1,9}")
 
 
-@dataclass(frozen=True)
-class Objects:
+@dataclass(frozen=True, eq=False, repr=False)
+class Objects(Brief):
     """The annotated objects of one image."""
 
     points: Array  # [n, 2]

@@ -162,9 +162,9 @@ class ResizedImage:
         return resize_image(pixels, self.size)
 
 
-def resized_region(source: Callable[[], Tensor], size: tuple[int, int]) -> Tensor:
-    """A region of interest at another size: each pixel is what the region has at its centre."""
-    region = source()
+def resized_region(source: Callable[[], Tensor] | Tensor, size: tuple[int, int]) -> Tensor:
+    """A region of interest, or where it is read from, at another size: each pixel is what the region has at its centre."""
+    region = source if isinstance(source, Tensor) else source()
     (height, width), (h, w) = region.shape, size
     row, column = (
         ((torch.arange(n, dtype=torch.float64) + 0.5) * (whole / n)).long().clamp(max=whole - 1)

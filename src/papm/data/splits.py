@@ -10,6 +10,7 @@ import numpy as np
 
 from papm.data.base import Dataset
 from papm.errors import DataError
+from papm.text import n_of
 
 log = logging.getLogger(__name__)
 
@@ -66,7 +67,7 @@ def choose(available: Mapping[str, Dataset], select: str, fraction: float, seed:
         parts = {"train": train, "test": held.subset(range(len(held)), "test")}
     train, test = parts["train"], parts.get("test")
     if not sum(len(s.points) for s in train.samples):
-        raise DataError(f"{train.name}: none of the {len(train)} training images has a point")
+        raise DataError(f"{train.name}: none of the {n_of(len(train), 'training image')} has a point")
     if select == "val":
         val = parts.get("val")
         if val is None:

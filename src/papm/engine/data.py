@@ -24,6 +24,7 @@ from papm.errors import PapmError
 from papm.files import cache_root
 from papm.points import displace, spacing
 from papm.structures import Batch, PointBatch, Sample
+from papm.targets import spacing_alone
 
 log = logging.getLogger(__name__)
 
@@ -52,7 +53,7 @@ def training_points(sample: Sample, config: TrainConfig) -> np.ndarray:
         xy, kept = displace(xy, sample.size, config.noise, config.noise_kind, rng, edge=config.noise_edge)
         still = replace(sample, points=xy).counted
         xy, labels = xy[still], labels[kept][still]
-    alone = sum(sample.size) / 8 / 0.3  # a single point's adaptive bandwidth is then mean(H, W)/4
+    alone = spacing_alone(sample.size)
     columns = [xy.numpy(), spacing(xy, alone=alone).numpy()[:, None]]
     if several_classes(config):
         columns.append(labels.numpy()[:, None])
@@ -109,6 +110,7 @@ class CountingData(pl.LightningDataModule):
         self.store: ImageStore | DiskStore | None = None
         self.eval_images: list[torch.Tensor] | None = None
         self._truth: list[float] | None = None
+        self._regions: dict[int, torch.Tensor | None] = {}
         self._cut = cut_crops
         self.keep_plans = False  # hand plans over as they are: the step cuts the crops itself
 
@@ -189,6 +191,15 @@ class CountingData(pl.LightningDataModule):
         if self.eval_images is None:
             return self.splits.monitor[index].image.to(device)
         return self.eval_images[index]
+
+    def region(self, index: int) -> torch.Tensor | None:
+        """Region of interest of image `index` of the watched split; decoded once where the images are."""
+        assert self.splits.monitor is not None
+        if self.eval_images is None:
+            return self.splits.monitor[index].roi
+        if index not in self._regions:
+            self._regions[index] = self.splits.monitor[index].roi
+        return self._regions[index]
 
     def truth(self, index: int) -> float:
         """Objects of image `index` of the watched split; read once, its region of interest may be a file."""

@@ -15,6 +15,7 @@ from torch import Tensor
 
 from papm.data.base import Dataset, require_annotated
 from papm.data.classes import class_names, require_labels
+from papm.data.resize import resized_region
 from papm.errors import DataError
 from papm.files import write_text
 from papm.metrics import game
@@ -65,7 +66,7 @@ class Evaluation:
         return {how: counting_errors(found, self.truth).mae for how, found in self.readings.items()}
 
     def intervals(self) -> dict[str, tuple[float, float]]:
-        """95 % bootstrap intervals over images."""
+        """95 % bootstrap intervals over images; NaN where there are too few."""
         return bootstrap(self.predicted, self.truth)
 
 
@@ -92,35 +93,40 @@ def evaluate(
     network.eval()
     # Every image has its own size: searching the fastest convolution for each costs more than it gives.
     benchmark, torch.backends.cudnn.benchmark = torch.backends.cudnn.benchmark, False
-    predicted, errors, apart = [], [], []
+    made = Evaluation([], [], [], [], classes=names)
+    predicted, apart = [], []
     readings: dict[str, list[Tensor]] = {}
     try:
         for sample in dataset:
+            truth = sample.published
+            region = truth.roi  # decoded once: it may be a file
+            roi = region if region is None or truth is sample else resized_region(region, sample.size)
             output = infer(network, sample.image, tile, on_tile, precision)
-            predicted.append(counts(output, roi=sample.roi)[0])
+            predicted.append(counts(output, roi=roi)[0])
             if isinstance(output, PointProposals):
                 for how in COUNTS:
                     other = dataclasses.replace(output, expected=how == "expected")
-                    readings.setdefault(how, []).append(counts(other, roi=sample.roi)[0])
+                    readings.setdefault(how, []).append(counts(other, roi=roi)[0])
             if names:
-                apart.append(class_counts(output, roi=sample.roi)[0])
+                apart.append(class_counts(output, roi=roi)[0])
             if grid:
-                errors.append(grid_errors(output, sample))
+                made.grid.append(grid_errors(output, sample, region))
+            counted = truth.counted_in(region)
+            made.names.append(sample.name)
+            made.truth.append(float(counted.sum()))
+            made.inside.append(float((counted & truth.inside).sum()))
+            if names:
+                made.truth_by_class.append(_labels_of(truth, counted, len(names)))
             if on_item is not None:
                 on_item()
     finally:
         torch.backends.cudnn.benchmark = benchmark
         network.train(was_training)
-    return Evaluation(
-        [s.name for s in dataset],
-        [float(p) for p in torch.stack(predicted).tolist()] if predicted else [],
-        [float(s.published.counted.sum()) for s in dataset],
-        [float((s.published.counted & s.published.inside).sum()) for s in dataset],
-        errors,
-        names,
-        torch.stack(apart).tolist() if apart else [],
-        [_labels_of(s.published, len(names)) for s in dataset] if names else [],
-        {how: torch.stack(found).tolist() for how, found in readings.items()},
+    return dataclasses.replace(  # counts stay on the device until the last image
+        made,
+        predicted=torch.stack(predicted).tolist() if predicted else [],
+        predicted_by_class=torch.stack(apart).tolist() if apart else [],
+        readings={how: torch.stack(found).tolist() for how, found in readings.items()},
     )
 
 
@@ -159,23 +165,21 @@ def _classes_of(network: torch.nn.Module, dataset: Dataset, names: Sequence[str]
     return (known or own) if len(known or own) == number else numbers
 
 
-def _labels_of(sample: Sample, classes: int) -> list[float]:
-    """Objects of each class that count."""
+def _labels_of(sample: Sample, counted: Tensor, classes: int) -> list[float]:
+    """Objects of each class among those that count."""
     if sample.labels is None:
         return [0.0] * classes
-    return [float(c) for c in torch.bincount(sample.labels[sample.counted], minlength=classes)]
+    return [float(c) for c in torch.bincount(sample.labels[counted], minlength=classes)]
 
 
-def grid_errors(output: DensityOutput | PointProposals, sample: Sample) -> dict[int, float]:
-    """GAME(0) … GAME(3) of one image, in pixels of its file and inside its region of interest."""
+def grid_errors(output: DensityOutput | PointProposals, sample: Sample, region: Tensor | None) -> dict[int, float]:
+    """GAME(0) … GAME(3) of one image, in pixels of its file and inside its region of interest, which is of that size too."""
     truth = sample.published
     if isinstance(output, DensityOutput):
         density = output.density[0].float().cpu()
         made = restore(Prediction(0.0, sample.size, density, output.stride), truth.size)
         assert made.density is not None
-        return game.game(
-            made.density, truth.points, size=truth.size, stride=made.stride, roi=truth.roi, whole_cells=True
-        )
+        return game.game(made.density, truth.points, size=truth.size, stride=made.stride, roi=region, whole_cells=True)
     # By chances every proposal counts, for its own chance, so that GAME(0) is the error of the count.
     chances = output.chances[0].sum(-1).cpu() if output.expected else None
     found = (output.points[0] if output.expected else output.points[0][objects(output)[0]]).float().cpu()
@@ -184,7 +188,7 @@ def grid_errors(output: DensityOutput | PointProposals, sample: Sample) -> dict[
     found = found.clamp(min=0).minimum(torch.nextafter(limit, torch.zeros_like(limit)))
     made = restore(Prediction(0.0, sample.size, points=found), truth.size)
     assert made.points is not None
-    return game.game_points(made.points, truth.points, size=truth.size, roi=truth.roi, weights=chances)
+    return game.game_points(made.points, truth.points, size=truth.size, roi=region, weights=chances)
 
 
 def write_evaluation(path: Path, found: Evaluation) -> None:

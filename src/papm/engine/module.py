@@ -203,9 +203,8 @@ class CountingModule(pl.LightningModule):
         assert isinstance(data, CountingData) and data.splits.monitor is not None
         image = data.watched(int(index), self.device)
         output = infer(self.network, image)
-        sample = data.splits.monitor[int(index)]
         truth = torch.tensor([data.truth(int(index))])
-        self.metrics.update(counts(output, roi=sample.roi), truth.to(self.device, non_blocking=True))
+        self.metrics.update(counts(output, roi=data.region(int(index))), truth.to(self.device, non_blocking=True))
 
     def on_validation_start(self) -> None:
         # Every image has its own size: searching the fastest convolution for each costs more than it gives.

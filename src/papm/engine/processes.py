@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 
 from papm.errors import ConfigError
+from papm.text import n_of
 
 PORTS = range(15_000, 30_000)  # where the processes of a job step meet
 
@@ -48,7 +49,7 @@ def join_started(devices: int) -> None:
         return
     if number != devices:
         raise ConfigError(
-            f"{by} started {number} process{'' if number == 1 else 'es'} of this command, and devices={devices}; "
+            f"{by} started {n_of(number, 'process', 'processes')} of this command, and devices={devices}; "
             f"give devices={number}, or {alone}"
         )
     if _number("SLURM_STEP_NUM_NODES" if by == "srun" else "GROUP_WORLD_SIZE", 1) > 1:

@@ -19,10 +19,11 @@ from papm.engine.evaluate import Evaluation, evaluate, write_evaluation
 from papm.engine.run_folder import hardware, revision
 from papm.errors import PapmError
 from papm.files import write_json
+from papm.text import Brief
 
 
-@dataclass(frozen=True)
-class Weights:
+@dataclass(frozen=True, eq=False, repr=False)
+class Weights(Brief):
     """The (averaged) weights of a network at a step."""
 
     step: int

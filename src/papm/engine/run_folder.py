@@ -27,6 +27,7 @@ from papm import config as configuration
 from papm.config import TrainConfig
 from papm.errors import ConfigError
 from papm.files import write_json, write_text
+from papm.text import n_of
 from papm.version import __version__
 
 log = logging.getLogger(__name__)
@@ -172,7 +173,7 @@ def hardware(device: torch.device | None = None) -> str:
     """The machine in words: the device that does the work, by default the fastest there is."""
     if torch.cuda.is_available() and (device is None or device.type == "cuda"):
         return torch.cuda.get_device_name(device)
-    return f"{platform.machine()} CPU, {torch.get_num_threads()} threads"
+    return f"{platform.machine()} CPU, {n_of(torch.get_num_threads(), 'thread')}"
 
 
 def environment() -> dict[str, Any]:
@@ -201,7 +202,7 @@ def environment() -> dict[str, Any]:
 class MetricsFile:
     """metrics.csv: appended row by row, so that resuming adds to it; columns are fixed by the first row's superset."""
 
-    COLUMNS = ("step", "epoch", "seconds", "loss", "count_error", "lr", "mae", "rmse", "nae", "bias", "terms")
+    COLUMNS = ("step", "seconds", "loss", "count_error", "lr", "mae", "rmse", "nae", "bias", "terms")
 
     def __init__(self, path: Path) -> None:
         self.path = path

@@ -51,6 +51,7 @@ from papm.engine.result import Weights, finish
 from papm.errors import ConfigError, PapmError
 from papm.models.base import Progress
 from papm.predict.predictor import pick_device
+from papm.text import n_of
 
 log = logging.getLogger(__name__)
 
@@ -88,7 +89,7 @@ def own_device(config: TrainConfig) -> torch.device:
         seen = torch.cuda.device_count()
         if config.devices > seen:
             raise ConfigError(
-                f"devices={config.devices}, and this process sees {seen} GPU{'' if seen == 1 else 's'}; every process must "
+                f"devices={config.devices}, and this process sees {n_of(seen, 'GPU')}; every process must "
                 "see all of them (srun: --gpus-per-node in place of --gpus-per-task)"
             )
         device = torch.device("cuda", local_rank())
@@ -119,7 +120,7 @@ def train(
     if splits.monitor is not None and 0 < len(splits.monitor) < config.devices:
         few = len(splits.monitor)
         raise ConfigError(
-            f"{config.devices} processes have only {few} image{'' if few == 1 else 's'} to watch; "
+            f"{config.devices} processes have only {n_of(few, 'image')} to watch; "
             f"use devices={few}, a larger val_fraction, or select=last"
         )
     first, chosen = is_first_process(), splits

@@ -21,12 +21,13 @@ from papm.losses.recorded import Recorder
 from papm.points import as_batch
 from papm.structures import DensityOutput, LossOutput, PointBatch, PointProposals
 from papm.targets import touched_cells
+from papm.text import Brief, n_of
 
 Points = Sequence[Tensor] | PointBatch
 
 
-@dataclass(frozen=True)
-class LossContext:
+@dataclass(frozen=True, eq=False, repr=False)
+class LossContext(Brief):
     """What a training loop knows beyond the crop; without it a loss works on the crop alone."""
 
     mask: Tensor | None = None  # [B, H, W] bool, True where a pixel is real and counts
@@ -66,6 +67,14 @@ class CountingLoss(nn.Module):
         self, prediction: Tensor | DensityOutput | PointProposals, points: Points, *, context: LossContext | None = None
     ) -> LossOutput:
         """The loss of a batch: `total` to call backward on, and the named terms it is made of."""
+        density, batch = self.accept(prediction, points)
+        with torch.autocast(density.device.type, enabled=False):
+            if self.records(density):
+                return self._recorder(self, density, batch, context)
+            return self.compute(density, batch, context)
+
+    def accept(self, prediction: Tensor | DensityOutput | PointProposals, points: Points) -> tuple[Tensor, PointBatch]:
+        """Both inputs in the form that `compute` takes, in float32 or better; an error where they do not fit."""
         if isinstance(prediction, PointProposals):
             raise ConfigError(f"{type(self).__name__} is a loss on density maps; a point network needs a point loss")
         if not isinstance(prediction, Tensor | DensityOutput):
@@ -83,12 +92,8 @@ class CountingLoss(nn.Module):
         check_density(prediction)
         batch = accept_points(points, prediction.device)
         if len(batch) != len(prediction):
-            raise ConfigError(f"{len(prediction)} maps but points of {len(batch)} images")
-        with torch.autocast(prediction.device.type, enabled=False):
-            density = prediction.float() if prediction.dtype != torch.float64 else prediction
-            if self.records(density):
-                return self._recorder(self, density, batch, context)
-            return self.compute(density, batch, context)
+            raise ConfigError(f"{n_of(len(prediction), 'map')} but points of {n_of(len(batch), 'image')}")
+        return prediction.float() if prediction.dtype != torch.float64 else prediction, batch
 
     def records(self, density: Tensor) -> bool:
         """Whether this call may be launched as one (`losses.recorded`): on CUDA, unless something larger is recorded."""
@@ -114,7 +119,10 @@ class WrappingLoss(CountingLoss):
         super().__init__(loss.stride)
         self.loss, self.maps = loss, maps
         self.halo, self.needs_images, self.recordable = loss.halo, loss.needs_images, loss.recordable
-        loss.recordable = False  # all of it is recorded at once
+
+    def inner(self, density: Tensor, points: PointBatch, context: LossContext | None) -> LossOutput:
+        """The loss inside, never recorded by itself: all of it is recorded at once."""
+        return self.loss.compute(*self.loss.accept(density, points), context)
 
     @property
     def progress(self) -> float:
@@ -148,7 +156,7 @@ class PointLoss(CountingLoss):
         check_images(b)
         batch = accept_points(points, prediction.points.device)
         if len(batch) != b:
-            raise ConfigError(f"proposals of {b} images but points of {len(batch)}")
+            raise ConfigError(f"proposals of {n_of(b, 'image')} but points of {len(batch)}")
         xy, logits, reference = (
             t if t.dtype == torch.float64 else t.float()
             for t in (prediction.points, prediction.logits, prediction.reference)

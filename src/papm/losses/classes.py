@@ -49,10 +49,10 @@ class ClassLoss(WrappingLoss):
 
     def compute(self, density: Tensor, points: PointBatch, context: LossContext | None) -> LossOutput:
         k = self.maps
-        made: LossOutput = self.loss(
+        made = self.inner(
             density.flatten(0, 1)[:, None],
             points if k == 1 else by_class(points, k),
-            context=None if context is None else self._context(context),
+            None if context is None else self._context(context),
         )
         return replace(made, total=made.total * k, weights={n: v * k for n, v in made.weights.items()})
 

@@ -141,8 +141,7 @@ class ForwardLoss(WrappingLoss):
         return (moved * inside).to(density.dtype)
 
     def compute(self, density: Tensor, points: PointBatch, context: LossContext | None) -> LossOutput:
-        made: LossOutput = self.loss(self.displaced(density, context), points, context=context)
-        return made
+        return self.inner(self.displaced(density, context), points, context)
 
     def _image(self, density: Tensor, context: LossContext | None, r: int) -> Tensor:
         """The share of each cell that lies in the image, of the crop and `r` cells around it."""

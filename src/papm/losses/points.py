@@ -25,6 +25,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from papm import ggd, matching
+from papm.config import BACKGROUND_WEIGHT
 from papm.errors import ConfigError, DataError, unknown
 from papm.losses.base import LossContext, PointLoss, register
 from papm.points import batch_spacing
@@ -90,7 +91,7 @@ class PointMatchingLoss(PointLoss):
         sigma_min: float = 3.0,
         l2_warmup: float = 0.0,
         cap: float = 10.0,
-        background_weight: float = 0.5,
+        background_weight: float = BACKGROUND_WEIGHT,
         point_weight: float = 2e-4,
         normalizer: str = "weighted",
         ignore_border: float = 0.0,
@@ -275,7 +276,7 @@ def _cut_border(reference: Tensor, band: float, context: LossContext | None) -> 
 def _p2pnet(  # without the options of the GGD, which would do nothing
     stride: int = 8,
     *,
-    background_weight: float = 0.5,
+    background_weight: float = BACKGROUND_WEIGHT,
     point_weight: float = 2e-4,
     normalizer: str = "weighted",
     ignore_border: float = 0.0,

@@ -9,15 +9,16 @@ from __future__ import annotations
 
 import logging
 from collections import Counter
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Hashable, Mapping
 from dataclasses import dataclass, fields, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import torch
 from torch import Tensor
 
 from papm.graphs import capture, new_pool, round_up
 from papm.structures import LossOutput, PointBatch
+from papm.text import Brief
 
 if TYPE_CHECKING:
     from papm.losses.base import CountingLoss, LossContext
@@ -45,8 +46,8 @@ class _KnownGradients(torch.autograd.Function):
         return torch.tensordot(grads[0], gradients, 1), None, None
 
 
-@dataclass(frozen=True)
-class _Record:
+@dataclass(frozen=True, eq=False, repr=False)
+class _Record(Brief):
     """A recorded loss: how to run it again, and the tensors it reads and writes."""
 
     again: Callable[[], None]
@@ -157,11 +158,28 @@ def rebuild(flat: dict[str, Tensor], like: LossContext | None) -> tuple[Tensor, 
 def settings(loss: CountingLoss) -> tuple[Hashable, ...]:
     """The plain attributes of a loss and its parts: one that is changed later must not be computed as before."""
     return loss.phase, *(
-        (name, value)
+        (name, _frozen(value))
         for part in loss.modules()
         for name, value in vars(part).items()
-        if not name.startswith("_") and name != "progress" and isinstance(value, Hashable)
+        if not name.startswith("_") and name != "progress"
     )
+
+
+def _frozen(value: Any) -> Hashable:
+    """What a value is now, as something that can be a key: a dictionary or a list may hold something else at the next call.
+
+    >>> _frozen({"pixel": 0.1, "levels": [1, 2]})
+    (('pixel', 0.1), ('levels', (1, 2)))
+    """
+    if isinstance(value, Mapping):
+        return tuple((k, _frozen(v)) for k, v in value.items())
+    if isinstance(value, list | tuple):
+        return tuple(_frozen(v) for v in value)
+    try:
+        hash(value)
+    except TypeError:
+        return repr(value)
+    return cast(Hashable, value)
 
 
 def _padded(t: Tensor, name: str) -> tuple[int, ...]:

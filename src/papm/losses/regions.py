@@ -62,10 +62,10 @@ class RegionLoss(WrappingLoss):
         places = [torch.arange(n, device=density.device, dtype=density.dtype) for n in (rows, columns)]
         y, x = torch.meshgrid(*places, indexing="ij")
         corners = torch.stack([x, y], -1).reshape(-1, 2) * self.region + self.margin
-        made: LossOutput = self.loss(
+        made = self.inner(
             split_map(inner, block),
             split_points(points, corners, self.region),
-            context=None if context is None else self._context(context, corners),
+            None if context is None else self._context(context, corners),
         )
         k = len(corners)
         return replace(made, total=made.total * k, weights={n: v * k for n, v in made.weights.items()})

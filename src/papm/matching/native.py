@@ -12,14 +12,15 @@ from torch import Tensor
 
 from papm.compiled import c_library
 from papm.errors import ConfigError
+from papm.text import Brief
 
 SOURCE = Path(__file__).with_name("assign.c")
 ROUNDS = 8  # of bids; more of them cost what they save (100–400 rows, 1024 columns)
 NOT_FINITE = 2
 
 
-@dataclass(frozen=True)
-class Solution:
+@dataclass(frozen=True, eq=False, repr=False)
+class Solution(Brief):
     """The column of each row of one problem, and the duals that prove it: cost - u - v ≥ 0, v ≤ 0, zero where unused."""
 
     columns: Tensor  # [n] int32

@@ -8,12 +8,13 @@ import torch
 from torch import Tensor
 
 from papm.errors import ConfigError
+from papm.text import Brief
 
 Pairs = tuple[Tensor, Tensor]  # rows and columns, int64 [k] each, sorted by row
 
 
-@dataclass(frozen=True)
-class Assignment:
+@dataclass(frozen=True, eq=False, repr=False)
+class Assignment(Brief):
     """Which column each row of a batch of problems has.
 
     columns  [B, N] int64, the column of each row; -1 for padding, and for the rows left over where a problem has more rows

@@ -106,16 +106,18 @@ def bootstrap(
 ) -> dict[str, tuple[float, float]]:
     """Percentile intervals of mae, rmse, nae and bias over `samples` resamplings of the images.
 
-    Deterministic, and independent of the order of the images (so also of how many processes evaluated them).
+    Deterministic, and independent of the order of the images (so also of how many processes evaluated them). NaN with fewer
+    than `FEWEST` images: they would give an interval, of no width from one image, and it would say nothing.
 
-    >>> bootstrap([3.0, 5.0], [1, 3])["mae"]
-    (2.0, 2.0)
+    >>> bootstrap([3.0, 5.0, 4.0, 4.0, 4.0, 6.0], [1, 3, 2, 2, 2, 4])["mae"], bootstrap([3.0], [1])["mae"]
+    ((2.0, 2.0), (nan, nan))
     """
     predictions, truths = _canonical(*_pair(predicted, truth))
     drawn = np.concatenate(
         [_statistics(predictions[i], truths[i]) for i in _resamples(len(truths), samples, seed)], axis=1
     )
-    return {name: _interval(row, level) for name, row in zip(("mae", "rmse", "nae", "bias"), drawn)}
+    found = {name: _interval(row, level) for name, row in zip(("mae", "rmse", "nae", "bias"), drawn)}
+    return found if len(truths) >= FEWEST else dict.fromkeys(found, (math.nan, math.nan))
 
 
 def paired_difference(

@@ -22,6 +22,7 @@ from papm.errors import DataError, unknown
 from papm.metrics import pair_sizes
 from papm.metrics.pairing import Array, Graph, Indices, Points, array, canonical, greedy, maximum
 from papm.metrics.precision_recall import average_precision
+from papm.text import Brief
 
 Matching = Literal["greedy", "maximum"]
 QNRF_THRESHOLDS = tuple(range(1, 101))  # pixels; Idrees et al., ECCV 2018
@@ -166,8 +167,8 @@ def box_sigmas(boxes: Points) -> tuple[Array, Array, Indices]:
     return np.minimum(w, h) / 2, np.sqrt(w * w + h * h) / 2, level.astype(np.int64)
 
 
-@dataclass(frozen=True)
-class QnrfScore:
+@dataclass(frozen=True, eq=False, repr=False)
+class QnrfScore(Brief):
     """Precision, recall and F1 at each threshold, their means, and two areas.
 
     Papers print an "AUC" for UCF-QNRF without code that says which, so there are two under names of their own:

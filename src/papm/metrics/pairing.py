@@ -24,6 +24,7 @@ from scipy.spatial import cKDTree
 from torch import Tensor
 
 from papm.errors import DataError
+from papm.text import Brief
 
 Array = NDArray[np.float64]
 Indices = NDArray[np.int64]
@@ -133,8 +134,8 @@ def greedy(predicted: Array, truth: Array, radius: float) -> tuple[Indices, Indi
     return rows, columns, distance
 
 
-@dataclass(frozen=True)
-class Graph:
+@dataclass(frozen=True, eq=False, repr=False)
+class Graph(Brief):
     """Who may pair with whom: the predictions near each annotated point, nearest first."""
 
     rows: Indices  # [pairs] predictions, those of truth 0 first

@@ -9,6 +9,7 @@ from torch import Tensor
 from torchmetrics import Metric
 from torchmetrics.utilities import dim_zero_cat
 
+from papm.errors import DataError
 from papm.metrics.counting import CountingScore, bootstrap, counting_errors
 
 
@@ -38,7 +39,7 @@ class CountingMetrics(Metric):
     def update(self, predicted: Tensor, truth: Tensor) -> None:
         """Add the counts of a batch, [B] each."""
         if predicted.numel() != truth.numel():
-            raise ValueError(f"{predicted.numel()} predicted counts for {truth.numel()} true ones")
+            raise DataError(f"{predicted.numel()} predicted counts for {truth.numel()} true ones")
         # one dtype for all: a process without images joins the gathering with an empty tensor of `self.dtype`
         self.predicted.append(predicted.detach().reshape(-1).to(self.dtype))
         self.truth.append(truth.detach().reshape(-1).to(self.dtype))

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 from torchmetrics import Metric
 
+from papm.errors import DataError
 from papm.metrics.game import LEVELS, game, game_points
 
 
@@ -60,7 +61,7 @@ class GridErrors(Metric):
         elif predicted is not None:
             found = game_points(predicted, points, size=size, levels=self.levels, roi=roi, smooth=self.smooth)
         else:
-            raise ValueError("give a density map, or predicted points")
+            raise DataError("give a density map, or predicted points")
         self.total += torch.tensor([found[k] for k in self.levels], dtype=torch.float64, device=self.total.device)
         self.images += 1
 

@@ -20,6 +20,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from papm import imagenet
+from papm.config import BACKGROUND_WEIGHT
 from papm.errors import ConfigError, DataError, unknown
 from papm.structures import DensityOutput, PointBatch
 
@@ -68,7 +69,7 @@ class Network(nn.Module):
     # margin has seen what lies beyond a border, and never had to answer for cells at the end of its input.
     frame: int = 0
     # How the proposals of a point network are to be counted (`PointProposals`).
-    background: float = 0.5
+    background: float = BACKGROUND_WEIGHT
     expected: bool = False
     # Whether `forward` takes `mask`, bool [B, H, W]: which pixels are of an image, where crops are padded.
     takes_mask: bool = False

@@ -6,7 +6,6 @@ import dataclasses
 import logging
 import math
 from collections.abc import Sequence
-from functools import partial
 from pathlib import Path
 from statistics import fmean
 from typing import Any, Protocol
@@ -233,7 +232,7 @@ class Counter:
         if seen == size:
             return self._predict(image, points, name, roi, on_tile, beside)
         if roi is not None:
-            roi = resized_region(partial(torch.as_tensor, roi), seen)
+            roi = resized_region(roi, seen)
         return restore(self._predict(resize_image(image.cpu(), seen), points, name, roi, on_tile, beside), size)
 
     def _predict(

@@ -17,6 +17,7 @@ from torch import Tensor
 
 from papm.errors import ConfigError, DataError
 from papm.images import max_pixels
+from papm.text import Brief
 
 SUFFIXES = (".mp4", ".m4v", ".mov", ".avi", ".mkv", ".webm", ".mpg", ".mpeg", ".wmv", ".mts", ".m2ts", ".3gp")
 SLOWEST = 4.0  # frames a second at which what was counted is shown at least
@@ -32,8 +33,8 @@ def is_video_name(name: str) -> bool:
     return name.lower().endswith(SUFFIXES)
 
 
-@dataclass(frozen=True)
-class Frame:
+@dataclass(frozen=True, eq=False, repr=False)
+class Frame(Brief):
     """One picture of a video."""
 
     number: int  # from 0, as they follow in the file

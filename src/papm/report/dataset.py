@@ -14,6 +14,7 @@ from papm.points import spacing
 from papm.report import charts, page
 from papm.report.suspects import Item, suspects, unique
 from papm.report.svg import note, safe
+from papm.text import n_of
 
 MANY = 5000  # marks of a scatter chart that a browser still draws at once
 
@@ -103,12 +104,12 @@ def _charts(items: Sequence[Item]) -> list[tuple[str, str, str]]:
     distances = [d for _, s in items if len(s.points_inside) > 1 for d in spacing(s.points_inside, 1).tolist()]
     far = sorted(distances)[int(0.99 * (len(distances) - 1))] if distances else 0.0
     shown = [(i, s) for i, s in items if not s.meta.get("hidden")][:MANY]
-    tips = [f"{s.name} ({split}): {s.count:,} points, {s.size[1]}×{s.size[0]}" for split, s in shown]
+    tips = [f"{s.name} ({split}): {n_of(s.count, 'point')}, {s.size[1]}×{s.size[0]}" for split, s in shown]
     one_each = 0 < len(shown) <= charts.FEW
     made = [
         (
             "Objects an image",
-            "one bar an image" if one_each else f"{len(counts):,} images",
+            "one bar an image" if one_each else n_of(len(counts), "image"),
             charts.bar_chart(
                 [f"{s.name} ({split})" for split, s in shown],
                 [charts.Bars("objects", [s.count for _, s in shown])],

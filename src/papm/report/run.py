@@ -19,6 +19,7 @@ from papm.metrics.counting import counting_errors
 from papm.report import charts, page
 from papm.report.charts import Series
 from papm.report.load import Counted, Run, curve, interval, number, read_run
+from papm.text import n_of
 
 WORST = 12  # images in the table of the worst
 
@@ -119,7 +120,7 @@ def how_chosen(config: Mapping[str, Any], result: Mapping[str, Any] | None) -> s
     averaged = "averaged " if config.get("ema") else ""
     sizes = result.get("sizes")
     n = number(sizes, "val") if isinstance(sizes, dict) else None
-    held = f"{n:.0f} held-out validation image{'' if n == 1 else 's'}" if n else "held-out validation images"
+    held = n_of(round(n), "held-out validation image") if n else "held-out validation images"
     return {
         "val": f"lowest error on {held}{at}",
         "last": f"the last {averaged}weights{at}; no evaluation chose them",

@@ -18,6 +18,7 @@ from papm.predict.overlay import overlay, panel
 from papm.report import page
 from papm.report.page import Picture
 from papm.structures import Sample
+from papm.text import n_of
 
 LONGEST = 760  # px of a picture's longer side; two stand side by side
 SHOWN = 4  # pictures of a kind
@@ -49,34 +50,34 @@ def suspects(splits: Mapping[str, Dataset], pairs: Sequence[Pair] = ()) -> list[
             "Most crowded",
             "The images with the most points.",
             [i for i in crowded[:SHOWN] if i[1].count],
-            lambda s: f"{s.count:,} points",
+            lambda s: n_of(s.count, "point"),
             plain,
         ),
         _part(
             "Points outside their image",
-            f"{_n(len(outside), 'image')}. The grey border is no part of the image; points beyond it are drawn on its edge.",
+            f"{n_of(len(outside), 'image')}. The grey border is no part of the image; points beyond it are drawn on its edge.",
             outside[:SHOWN],
-            lambda s: f"{int((~s.inside).sum())} of {s.count:,} points outside",
+            lambda s: f"{int((~s.inside).sum())} of {n_of(s.count, 'point')} outside",
             beyond,
         ),
         _part(
             "Points repeated exactly",
-            f"{_n(len(twice), 'image')} with two or more points at one place: a double click, or an object marked twice.",
+            f"{n_of(len(twice), 'image')} with two or more points at one place: a double click, or an object marked twice.",
             twice[:SHOWN],
-            lambda s: f"{_n(int(repeated(s.points).sum()), 'point')} repeated",
+            lambda s: f"{n_of(int(repeated(s.points).sum()), 'point')} repeated",
             doubled,
         ),
         _part(
             "Hardly apart",
-            f"{_n(len(tight), 'image')} in which half the points have a neighbour within {TIGHT:g} px: too small to be told "
+            f"{n_of(len(tight), 'image')} in which half the points have a neighbour within {TIGHT:g} px: too small to be told "
             "apart by a network that sees them at this size, or points in other units.",
             sorted(tight, key=lambda i: tightness(i[1]))[:SHOWN],
-            lambda s: f"median neighbour at {tightness(s):.1f} px, {s.count:,} points",
+            lambda s: f"median neighbour at {tightness(s):.1f} px, {n_of(s.count, 'point')}",
             plain,
         ),
         _part(
             "Without points",
-            f"{_n(len(empty), 'image')}. Are there really no objects?",
+            f"{n_of(len(empty), 'image')}. Are there really no objects?",
             empty[:SHOWN],
             lambda s: "no points",
             plain,
@@ -167,9 +168,5 @@ def _alike(pairs: Sequence[Pair]) -> Part:
             continue
         pictures.append(page.picture(f"{a.name} ({one}) and {b.name} ({two}): likeness {p.likeness:.3f}", drawn))
     shown = "" if len(pairs) <= SHOWN else f"; the {SHOWN} most alike are shown"
-    remark = f"{_n(len(pairs), 'pair')} of images in different splits that look the same{shown}."
+    remark = f"{n_of(len(pairs), 'pair')} of images in different splits that look the same{shown}."
     return Part("Alike across splits", f"{remark} A test on what was trained on flatters.", pictures)
-
-
-def _n(count: int, noun: str) -> str:
-    return f"{count:,} {noun}{'' if count == 1 else 's'}"

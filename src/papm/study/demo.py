@@ -20,6 +20,7 @@ from papm.predict.predictor import Counter
 from papm.report.compare import ComparedRun, write_comparison
 from papm.report.examples import save_examples
 from papm.report.run import write_report
+from papm.text import interval
 
 # method → network and its options; the trunk of the point network is as small as the other one
 METHODS: dict[str, tuple[str, dict[str, Any]]] = {
@@ -114,16 +115,12 @@ def conclude(plan: Demo, runs: list[ComparedRun], test: data.Dataset) -> Outcome
     mean = sum(s.count for s in test) / len(test)
     groups = [CLEAN, DISPLACED]
     cells = {(r.label, r.group): r.result for r in runs}
-    rows: list[list[object]] = [
-        [
-            m,
-            *(
-                f"{cells[m, g]['mae']:.2f} ({cells[m, g]['intervals']['mae'][0]:.2f}–{cells[m, g]['intervals']['mae'][1]:.2f})"
-                for g in groups
-            ),
-        ]
-        for m in METHODS
-    ]
+
+    def figure(result: dict[str, Any]) -> str:
+        between = interval(result["intervals"].get("mae"), to="–")
+        return f"{result['mae']:.2f}" + (f" ({between})" if between else "")
+
+    rows: list[list[object]] = [[m, *(figure(cells[m, g]) for g in groups)] for m in METHODS]
     best = min((r for r in runs if r.group == DISPLACED), key=lambda r: r.result["mae"])
     examples = []
     for run in runs:

@@ -10,6 +10,7 @@ from typing import Any
 from papm.study import training
 from papm.study.results import Group, Result, assign
 from papm.study.tables import Cell, Study, in_words
+from papm.text import n_of
 
 DASH = "–"
 SELECTED = {
@@ -76,19 +77,19 @@ def _remarks(
     if missing:
         named = ": " + "; ".join(c.name for c in missing) if len(missing) <= 6 else ""
         needs = ", ".join(dict.fromkeys(str(c.settings["dataset"]) for c in missing))
-        said.append(f"Missing: {_number(len(missing), 'cell')} of {total}{named}. Needed: {needs}.")
+        said.append(f"Missing: {n_of(len(missing), 'cell')} of {total}{named}. Needed: {needs}.")
     else:
         said.append(f"All {total} cells are measured." if total > 1 else "The cell is measured.")
     if others:
         said.append(
-            f"{_number(others, 'result')} with other settings than today's recipe {_is(others)} left out; --all shows them."
+            f"{n_of(others, 'result')} with other settings than today's recipe {_is(others)} left out; --all shows them."
         )
     if elsewhere:
-        said.append(f"{_number(elsewhere, 'result')} with another select than {select} {_is(elsewhere)} left out.")
+        said.append(f"{n_of(elsewhere, 'result')} with another select than {select} {_is(elsewhere)} left out.")
     partly = sum(1 for line in lines if line.group and None in (line.group.mean(k) for k in range(len(study.metrics))))
     if partly:
         said.append(
-            f"{_number(partly, 'cell')} {'lacks' if partly == 1 else 'lack'} some figures; papm study run adds them."
+            f"{n_of(partly, 'cell')} {'lacks' if partly == 1 else 'lack'} some figures; papm study run adds them."
         )
     own = [s for s in study.specials if any(s.settings.items() <= line.cell.special.items() for line in lines)]
     said += [f"Own settings: {training.in_words(s.settings)} ({in_words(s)})." for s in own]
@@ -96,10 +97,6 @@ def _remarks(
     if len(files) > 1:
         said.append(f"The trunks started from {len(files)} different files of weights.")
     return said
-
-
-def _number(n: int, noun: str) -> str:
-    return f"{n} {noun}{'' if n == 1 else 's'}"
 
 
 def _is(n: int) -> str:

@@ -13,6 +13,8 @@ from typing import Protocol
 import torch
 from torch import Tensor
 
+from papm.text import Brief
+
 
 class Problem(Protocol):
     """What a stored kernel offers. u is [B, n], v is [B, m]."""
@@ -37,8 +39,8 @@ class Problem(Protocol):
         """C, dense [B, n, m]."""
 
 
-@dataclass(frozen=True)
-class DenseProblem:
+@dataclass(frozen=True, eq=False, repr=False)
+class DenseProblem(Brief):
     """The whole cost matrix [B, n, m] is kept."""
 
     cost: Tensor
@@ -73,8 +75,8 @@ class DenseProblem:
         return self.cost
 
 
-@dataclass(frozen=True)
-class SeparableProblem:
+@dataclass(frozen=True, eq=False, repr=False)
+class SeparableProblem(Brief):
     """A cost c·r² on a grid: K factors into a profile of each row and each column, K_ij = Y_i,row(j)·X_i,col(j)."""
 
     rows: Tensor  # [B, n, h], squared vertical distances

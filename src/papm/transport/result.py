@@ -8,11 +8,12 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from papm.text import Brief
 from papm.transport.problem import Problem, dense_plan
 
 
-@dataclass(frozen=True)
-class TransportResult:
+@dataclass(frozen=True, eq=False, repr=False)
+class TransportResult(Brief):
     """The state after the last iteration. Figures lead with B unless the problem was given without; fields always do.
 
     Potentials are those of the Shannon-entropy objective, α = ε·ln(u + δ) and β = ε·ln(v + δ); geomloss's are relative to

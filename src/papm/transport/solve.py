@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 import warnings
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Literal, get_args
 
 import torch
@@ -208,18 +209,16 @@ def _finish(
     batched: bool = True,
 ) -> TransportResult:
     """Run all iterations; or, with a tolerance, in pieces until the marginal error is below it (this waits for the device)."""
-    done, converged = 0, None
+    done = 0
     while done < iterations:
         step = iterations if tolerance is None else min(CHECK_EVERY, iterations - done)
         log_u, log_v, value = run(log_u, step)
         done += step
-        result = TransportResult(
-            log_u, log_v, a, b, problem.reg, dustbin, done, problem, solver, converged, batched, value
-        )
+        result = TransportResult(log_u, log_v, a, b, problem.reg, dustbin, done, problem, solver, None, batched, value)
         if tolerance is not None:
             error = float(torch.stack([e.max() for e in result.marginal_errors]).max()) if a.shape[0] else 0.0
             if error <= tolerance or done == iterations:
-                object.__setattr__(result, "converged", error <= tolerance)
+                result = replace(result, converged=error <= tolerance)
                 if not result.converged:
                     warnings.warn(
                         f"transport stopped after {done} iterations at a marginal error of {error:.2g}, "

@@ -13,11 +13,12 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from papm.text import Brief
 from papm.transport.windows import WindowProblem, _offsets, window_kernel
 
 
-@dataclass(frozen=True)
-class SortedWindows:
+@dataclass(frozen=True, eq=False, repr=False)
+class SortedWindows(Brief):
     """The kernel [B, entries, n] of the sorted points and where the points of each cell are."""
 
     order: Tensor  # [B, n], sorted position → point

@@ -20,14 +20,15 @@ import torch
 from torch import Tensor
 
 from papm.errors import ConfigError
+from papm.text import Brief
 from papm.transport import softmin
 from papm.transport.softmin import Way
 
 LARGEST = 1e30  # a potential of something that cannot be matched at all; finite, so that no ∞ - ∞ arises
 
 
-@dataclass(frozen=True)
-class UnbalancedResult:
+@dataclass(frozen=True, eq=False, repr=False)
+class UnbalancedResult(Brief):
     """Potentials f of the rows [B, n] and g of the columns [B, m], and what follows from them."""
 
     f: Tensor

@@ -18,6 +18,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from papm.text import Brief
 from papm.transport.costs import Cost, kernel_radius, reach_of
 
 
@@ -128,8 +129,8 @@ def window_kernel(
     return kernel_values(y + x, cost, reg, smallest)
 
 
-@dataclass(frozen=True)
-class WindowProblem:
+@dataclass(frozen=True, eq=False, repr=False)
+class WindowProblem(Brief):
     """The windows of a batch of points on the h × w grid, as gather and scatter indices into a padded map.
 
     The tables are made when first used: the compiled solvers lay them out in ways of their own.

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import typing
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 
+from papm.config import TrainConfig
 from papm.data.writers import write_folder
 from papm.errors import ConfigError, DataError
 from papm.points import spacing
@@ -24,6 +26,10 @@ def ask(folder: Path, spec: str = SPEC, **changes: Any) -> Asked:
     opened = plan.open_data(spec, {}, "last", 0)
     given: dict[str, Any] = {"methods": ("gaussian", "hd-papm"), "distances": (0.0, 4.0), "out": folder / "out"}
     return Asked(opened, **{**given, **changes})
+
+
+def test_every_kind_of_displacement_is_explained() -> None:
+    assert tuple(plan.KINDS) == typing.get_args(typing.get_type_hints(TrainConfig)["noise_kind"])
 
 
 def test_distances_are_shares_of_the_distance_between_neighbours() -> None:

@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from papm.data.scenes.canvas import Array
+from papm.text import Brief
 
 Floats = NDArray[np.float64]
 # Positions are multiples of 1/64 pixel: exact in float32, and the same however a platform's libm rounds the last bit.
@@ -49,8 +50,8 @@ class Style:
     noise: float
 
 
-@dataclass(frozen=True, eq=False)
-class Layout:
+@dataclass(frozen=True, eq=False, repr=False)
+class Layout(Brief):
     """Where the objects are, exactly; in drawing order.
 
     An object is an ellipse or a rounded rectangle with full axes `axes` (along and across its direction `angles`), about

@@ -28,6 +28,7 @@ from papm.study.robustness.plan import KINDS, Asked, in_pixels, method_of
 from papm.study.robustness.table import Table
 from papm.study.show import SELECTED
 from papm.study.tables import Study
+from papm.text import n_of
 
 log = logging.getLogger(__name__)
 
@@ -102,10 +103,7 @@ def warnings(asked: Asked, table: Table) -> list[str]:
     if asked.select == "test":
         found.append("The weights were chosen on the test images; expect larger errors on new images.")
     if table.images is not None and table.images < FEWEST:
-        found.append(
-            f"{table.images} test image{'' if table.images == 1 else 's'}: with fewer than {FEWEST} no difference can be "
-            "called clear."
-        )
+        found.append(f"{n_of(table.images, 'test image')}: with fewer than {FEWEST} no difference can be called clear.")
     if len({methods.method(method_of(m)).network for m in table.methods}) > 1:
         found.append(
             "Methods of points train another network than the others: a difference between them is also the network's."

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import typing
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -14,7 +13,6 @@ import numpy as np
 import torch
 
 from papm import data, methods, models
-from papm.config import TrainConfig
 from papm.data import base
 from papm.data.splits import Splits, choose
 from papm.errors import ConfigError, DataError, unknown
@@ -31,7 +29,6 @@ KINDS: Mapping[str, str] = {
     "disc": "each to anywhere within that distance",
     "gaussian": "each by a normal distribution with that standard deviation along x and along y",
 }
-assert tuple(KINDS) == typing.get_args(typing.get_type_hints(TrainConfig)["noise_kind"])
 SHARES = (0.25, 0.5, 1.0)  # of the distance between neighbours: from hardly visible to the next object's place
 USUAL = (4.0, 8.0, 16.0)  # px, where no image has two dots
 MARK = "asked.json"  # what the results in a folder belong to

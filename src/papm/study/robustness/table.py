@@ -17,6 +17,7 @@ from papm.report.page import figure, percent
 from papm.study.results import Group, Result, assign
 from papm.study.robustness.plan import in_pixels
 from papm.study.tables import Study
+from papm.text import n_of
 
 DASH = "–"
 
@@ -169,7 +170,7 @@ def cost(table: Table) -> str:
 
 def basis(table: Table) -> str:
     """What 'clearly' means here, and what it leaves out."""
-    images = f"the {table.images} test images" if table.images else "the test images"
+    images = f"the {n_of(table.images, 'test image')}" if table.images else "the test images"
     if len(table.seeds) > 1:
         return (
             f"Best or clear: by more than the 95 % interval over {images}, and with every seed "

@@ -1,0 +1,90 @@
+"""Words for people: counted nouns, and a repr of one line for structures that hold tensors.
+
+Without torch, which commands load only when they run.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Mapping, Sequence, Sized
+from pathlib import Path
+from typing import Any
+
+LONGEST = 200  # characters of a repr
+
+
+def n_of(count: int, noun: str, plural: str | None = None) -> str:
+    """So many of something.
+
+    >>> n_of(1, "image"), n_of(1201, "image"), n_of(0, "process", "processes")
+    ('1 image', '1,201 images', '0 processes')
+    """
+    return f"{count:,} {noun if count == 1 else plural or noun + 's'}"
+
+
+def interval(pair: Sequence[float] | None, to: str = " to ") -> str:
+    """The two ends of an interval; nothing where there is none.
+
+    >>> interval((1.0, 2.5)), interval((math.nan, math.nan)), interval(None)
+    ('1.00 to 2.50', '', '')
+    """
+    return to.join(f"{v:.2f}" for v in pair) if pair and all(map(math.isfinite, pair)) else ""
+
+
+class Brief:
+    """Base of dataclasses that hold tensors or arrays: a repr that gives their shapes, not their numbers.
+
+    Declare them `@dataclass(frozen=True, eq=False, repr=False)`: `==` on tensors has no single answer, so two structures are
+    equal when they are the same one, and can be put into sets.
+
+    >>> import torch
+    >>> @dataclasses.dataclass(frozen=True, eq=False, repr=False)
+    ... class Found(Brief):
+    ...     count: float
+    ...     points: torch.Tensor
+    ...     labels: torch.Tensor | None = None
+    >>> Found(2.5, torch.zeros(3, 2))
+    Found(count=2.5, points=float32[3, 2])
+    """
+
+    def __repr__(self) -> str:
+        values = {f.name: getattr(self, f.name) for f in dataclasses.fields(self) if f.repr}  # type: ignore[arg-type]
+        said = ", ".join(f"{k}={_shown(v)}" for k, v in values.items() if not _says_nothing(v))
+        return _cut(f"{type(self).__name__}({said})", LONGEST)
+
+
+def _is_array(value: Any) -> bool:
+    return hasattr(value, "dtype") and hasattr(value, "shape")
+
+
+def _says_nothing(value: object) -> bool:
+    return value is None or (isinstance(value, Sized) and not _is_array(value) and not len(value))
+
+
+def _shown(value: Any) -> str:
+    if _is_array(value):
+        device = getattr(value, "device", "cpu")
+        # A tensor of one number is that number, unless it is only the idea of one: on meta, or traced (a kind of its own).
+        if not value.shape and str(device) != "meta" and type(value).__name__ in ("Tensor", "ndarray"):
+            return f"{value.item():.6g}"
+        where = "" if str(device) == "cpu" else f" on {device}"
+        return f"{str(value.dtype).removeprefix('torch.')}{list(value.shape)}{where}"
+    if isinstance(value, float):
+        return f"{value:.6g}"
+    if isinstance(value, Path):
+        return value.name
+    if isinstance(value, Mapping):
+        return "{" + ", ".join(f"{_cut(str(k), 20)}: {_shown(v)}" for k, v in list(value.items())[:4]) + "}"
+    if isinstance(value, list | tuple):
+        if len(value) > 4:
+            return f"{type(value).__name__} of {len(value)}"
+        inner = ", ".join(map(_shown, value))
+        return f"[{inner}]" if isinstance(value, list) else f"({inner}{',' if len(value) == 1 else ''})"
+    if callable(value):
+        return getattr(value, "__name__", type(value).__name__)
+    return _cut(repr(value), LONGEST // 2)
+
+
+def _cut(text: str, length: int) -> str:
+    return text if len(text) <= length else text[: length - 2] + "…" + text[-1]
