@@ -49,7 +49,19 @@ class CountingModule(pl.LightningModule):
         """
         return self.loss.recordable and not self.loss.needs_images and not any(True for _ in self.loss.parameters())
 
+    def on_save_checkpoint(self, checkpoint: dict[str, Any]) -> None:
+        """With the sums since the last row of the log, so that the next row is that of a run that was not stopped."""
+        if self._sums is not None:
+            mean = self.trainer.strategy.reduce(self._sums.clone(), reduce_op="mean")
+            checkpoint["sums"] = {"sums": mean, "steps": self._summed}
+
+    def on_load_checkpoint(self, checkpoint: dict[str, Any]) -> None:
+        kept = checkpoint.get("sums", {})  # older ones have none
+        self._sums, self._summed = kept.get("sums"), kept.get("steps", 0)
+
     def on_train_start(self) -> None:
+        if self._sums is not None:
+            self._sums = self._sums.to(self.device)
         if self.record:
             data = self.trainer.datamodule  # type: ignore[attr-defined]
             assert isinstance(data, CountingData)
@@ -108,6 +120,7 @@ class CountingModule(pl.LightningModule):
         assert isinstance(optimizer, torch.optim.Optimizer)
         self.loss.recordable = False  # the whole step is
         self.whole_step = WholeStep(forward, optimizer, self.config.clip, self.device, self.device.type == "cuda")
+        self.whole_step.sums = self._sums
 
     # What Lightning does after `training_step`, where a whole step has done it all.
 
