@@ -112,13 +112,15 @@ def test_a_real_full_disk(run_papm: Run, whole: Path, tmp_path: Path, size: int)
         subprocess.run(["umount", str(tmp_path)], check=True)
 
 
-def steps_taken(monkeypatch: pytest.MonkeyPatch) -> list[int]:
-    """Grows by the number of every step of training."""
+def steps_taken(monkeypatch: pytest.MonkeyPatch, stop_at: int | None = None) -> list[int]:
+    """Grows by the number of every step of training; in one of them somebody presses Ctrl-C."""
     taken: list[int] = []
     step = CountingModule.training_step
 
     def counted(self: CountingModule, batch: Any, batch_idx: int) -> torch.Tensor:
         taken.append(self.global_step)
+        if self.global_step == stop_at and taken.count(stop_at) == 1:
+            os.kill(os.getpid(), signal.SIGINT)
         return step(self, batch, batch_idx)
 
     monkeypatch.setattr(CountingModule, "training_step", counted)
@@ -146,6 +148,17 @@ def test_a_later_full_disk_is_told_and_the_end_says_what_to_do(
     assert code == 0 and "last.ckpt: cannot be written (No space left on device)" in caplog.text, err
     assert "last.ckpt: is of an earlier step; make room, and --resume brings it to step 8" in caplog.text
     assert checkpoint.load(tmp_path / "run" / "last.ckpt")[0].step < 8
+    do_as_told(run_papm, whole, tmp_path / "run", code, err)
+
+
+def test_stopped_on_a_full_disk_a_run_does_not_say_that_it_was_saved(
+    run_papm: Run, whole: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    taken = steps_taken(monkeypatch, stop_at=5)
+    with filled(tmp_path, 2600):
+        code, _, err = run_papm(*TRAIN, *SHORT, "--out", tmp_path / "run")
+    assert code == 2 and taken[-1] == 5 and "Stopped" not in err, err
+    assert err.endswith("what was there before is kept; make room, and --resume goes on from last.ckpt\n")
     do_as_told(run_papm, whole, tmp_path / "run", code, err)
 
 

@@ -56,8 +56,9 @@ class CountingModule(pl.LightningModule):
             checkpoint["sums"] = {"sums": mean, "steps": self._summed}
 
     def on_load_checkpoint(self, checkpoint: dict[str, Any]) -> None:
-        kept = checkpoint.get("sums", {})  # older ones have none
-        self._sums, self._summed = kept.get("sums"), kept.get("steps", 0)
+        kept = checkpoint.get("sums")
+        if isinstance(kept, dict) and isinstance(kept.get("sums"), Tensor):  # older ones have none
+            self._sums, self._summed = kept["sums"], int(kept["steps"])
 
     def on_train_start(self) -> None:
         if self._sums is not None:
@@ -76,7 +77,8 @@ class CountingModule(pl.LightningModule):
         if isinstance(batch, Work):  # a plan: cutting the crops is part of the step
             assert self.whole_step is not None and batch.plan is not None
             total = self.whole_step(batch.plan, self.loss.phase)
-            self._sums = self.whole_step.sums
+            if self.whole_step.sums is not self._sums:
+                self._sums, self._summed = self.whole_step.sums, 0
         else:
             total, values = self.descend(batch)
             if self._sums is None or len(self._sums) != len(values):
