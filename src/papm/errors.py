@@ -18,12 +18,16 @@ class ConfigError(PapmError):
     """An unknown key, a value of the wrong kind, or options that contradict each other."""
 
 
+class WriteError(PapmError):
+    """A file that cannot be written: a full disk, mostly."""
+
+
 class DataError(PapmError):
     """An image, an annotation or a dataset that cannot be used."""
 
 
 class CheckpointError(PapmError):
-    """A checkpoint or weights file that cannot be read, or belongs to another network."""
+    """A checkpoint or weights file that cannot be read, or belongs to another network, or would hold what is not finite."""
 
 
 def unknown(kind: str, name: str, known: Iterable[str]) -> ConfigError:

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import IO, Any
 
-from papm.errors import PapmError
+from papm.errors import PapmError, WriteError
 
 
 def cache_root() -> Path:
@@ -23,7 +23,7 @@ def write_atomic(path: Path, write: Callable[[IO[bytes]], object]) -> None:
         path.parent.mkdir(parents=True, exist_ok=True)
         handle, name = tempfile.mkstemp(prefix=f".{path.name}.", suffix=".tmp", dir=path.parent)
     except OSError as error:
-        raise PapmError(f"{path}: cannot be written ({error.strerror})") from None
+        raise WriteError(f"{path}: cannot be written ({error.strerror})") from None
     draft = Path(name)
     try:
         with os.fdopen(handle, "wb") as stream:
@@ -33,7 +33,8 @@ def write_atomic(path: Path, write: Callable[[IO[bytes]], object]) -> None:
         draft.chmod(0o644)
         draft.replace(path)
     except OSError as error:
-        raise PapmError(f"{path}: cannot be written ({error.strerror}); what was there before is kept") from None
+        kept = "; what was there before is kept" if path.exists() else ""
+        raise WriteError(f"{path}: cannot be written ({error.strerror}){kept}") from None
     finally:
         draft.unlink(missing_ok=True)
 

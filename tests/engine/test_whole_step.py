@@ -158,7 +158,7 @@ def test_a_run_of_whole_steps_is_the_same_run(
 
 
 def test_a_run_that_stops_goes_on_with_whole_steps(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The state of the optimiser is saved and taken up again."""
+    """The state of the optimiser is saved and taken up again, and so are the sums that make the next row of the log."""
     keys: dict[str, Any] = {"data": "synthetic:train=6,test=2,size=96,count=5-10", "device": "cpu", "steps": 6,
                             "crop": 64, "batch": 4, "save_every": 3, "select": "last"}  # fmt: skip
     config = resolve("hd-papm", "tiny", keys)
@@ -182,6 +182,10 @@ def test_a_run_that_stops_goes_on_with_whole_steps(tmp_path: Path, monkeypatch: 
     torch.testing.assert_close(
         *(checkpoint.load(tmp_path / n / "best.ckpt")[1] for n in ("whole", "parts")), rtol=0, atol=0
     )
+    whole, parts = (
+        [r["loss"] for r in read_metrics(tmp_path / n / "metrics.csv") if "loss" in r] for n in ("whole", "parts")
+    )
+    assert len(whole) == 1 and parts == whole  # the mean of all six steps
 
 
 def test_an_output_that_is_not_finite_stops_the_run_and_names_the_images(

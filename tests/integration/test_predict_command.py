@@ -14,8 +14,10 @@ from PIL import Image
 
 from papm import checkpoint, models
 from papm.checkpoint import ModelSpec
+from papm.errors import DataError
 from papm.images import read_image
 from papm.predict import overlay as overlays
+from papm.predict import results
 from papm.predict.predictor import Counter
 from papm.structures import Prediction
 
@@ -252,3 +254,26 @@ def test_regions_that_cannot_be_used(folders: Path, run_papm: Run) -> None:
     code, _, said = run_papm("predict", model, image, "--out", folders / "out", "--roi", folders / "empty")
     assert code == 2 and "there are no masks (NAME.png) in this folder" in said
     assert not (folders / "out").exists()
+
+
+def test_a_full_disk_leaves_all_tables_of_a_call_or_none(
+    folders: Path, run_papm: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Room for counts.csv and not for points.csv: new counts beside old points would be a false result."""
+    model, out = save(folders / "m.ckpt", "tiny"), folders / "out"
+    words = ["predict", model, folders / "a", folders / "b", "--out", out, "--no-overlays"]
+
+    def full(*given: Any, **more: Any) -> None:
+        raise DataError(f"{given[1]}: cannot be written (No space left on device)")
+
+    for held in ({}, {name: name for name in ("counts.csv", "points.csv", "results.json")}):
+        out.mkdir(exist_ok=True)
+        for name, text in held.items():
+            (out / name).write_text(text)
+        with monkeypatch.context() as patched:
+            patched.setattr(results, "write_points", full)
+            code, said, error = run_papm(*words)
+        assert (code, said) == (2, "") and f"{out}/points.csv: cannot be written" in error
+        assert {p.name: p.read_text() for p in out.iterdir()} == held
+    assert run_papm(*words)[0] == 0 and len(rows(out / "counts.csv")) == 2
+    assert sorted(p.name for p in out.iterdir()) == ["counts.csv", "points.csv", "results.json"]

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from papm.errors import ConfigError
+from papm.errors import ConfigError, PapmError
 from papm.text import interval, n_of
 
 if TYPE_CHECKING:
@@ -145,9 +145,12 @@ def train(
     if not is_first_process():
         return
     assert run.result is not None
-    if run.shown is not None:
-        save_examples(Counter.load(out, resolved.device), run.shown, out)
-    report = write_report(out)
+    try:
+        if run.shown is not None:
+            save_examples(Counter.load(out, resolved.device), run.shown, out)
+        report = write_report(out)
+    except PapmError as error:
+        raise PapmError(f"{error}; the result is written: make room, and --resume adds pictures and report") from None
     if json:
         ui.print_json(run.result)
         return

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Protocol
@@ -21,7 +21,7 @@ from papm import checkpoint as checkpoints
 from papm.checkpoint import ModelSpec
 from papm.engine.module import CountingModule
 from papm.engine.run_folder import MetricsFile
-from papm.errors import PapmError
+from papm.errors import CheckpointError, PapmError
 from papm.files import write_atomic
 
 log = logging.getLogger(__name__)
@@ -41,10 +41,34 @@ class AtomicCheckpointIO(TorchCheckpointIO):
     """Writes beside the target, flushes to disk, renames; reads without running code of the file."""
 
     def save_checkpoint(self, checkpoint: dict[str, Any], path: Any, storage_options: Any | None = None) -> None:
+        check_finite(checkpoint, Path(path), checkpoint["global_step"])
         write_atomic(Path(path), lambda stream: checkpoints.write(checkpoint, stream))
 
     def load_checkpoint(self, path: Any, map_location: Any = None, weights_only: bool | None = True) -> dict[str, Any]:
         return checkpoints.read(Path(path))
+
+
+def check_finite(values: Any, path: Path, step: int) -> None:
+    """Refuse what no training could go on from. Asked only where a checkpoint is written, which waits for the device anyway."""
+    if all(bool(torch.isfinite(t).all()) for t in _tensors(values)):
+        return
+    before = path.with_name("last.ckpt").exists()
+    advice = "start again"
+    if before:
+        advice = "--resume goes on from the last.ckpt before that; if it happens again, start a new run"
+    raise CheckpointError(
+        f"{path}: not written, for the weights, the optimiser's state or the loss are not finite at step {step}; {advice} "
+        "with a smaller lr, or clip=1"
+    )
+
+
+def _tensors(values: Any) -> Iterator[Tensor]:
+    """All tensors in nested dictionaries and lists."""
+    if isinstance(values, Tensor):
+        yield values
+    elif isinstance(values, Mapping | list | tuple):
+        for value in values.values() if isinstance(values, Mapping) else values:
+            yield from _tensors(value)
 
 
 class EventFiles(TensorBoardLogger):
@@ -197,6 +221,9 @@ class Keeper(Checkpoint):
 
     Where a step is evaluated, last.ckpt is written after that: a run that was killed in between evaluates the step again. One
     that was stopped in between has written it, and begins with the evaluation that it owes.
+
+    On a full disk a run without any last.ckpt ends: there is nothing to go on from. Later the one before is kept, and training
+    goes on. Best weights that found no room wait in memory, and last.ckpt waits for them: it knows which step was the best.
     """
 
     def __init__(
@@ -219,6 +246,8 @@ class Keeper(Checkpoint):
         )
         self.evaluations = evaluations  # steps from one to the next, 0: none
         self._saved = -1
+        self._behind = False  # whether the latest write of last.ckpt failed
+        self._waiting: tuple[int, dict[str, Tensor]] | None = None
 
     @property
     def last(self) -> Path:
@@ -242,16 +271,23 @@ class Keeper(Checkpoint):
                 self.save(trainer)
 
     def save(self, trainer: pl.Trainer) -> None:
-        """Write last.ckpt; when that fails (a full disk) the previous one is kept, and training goes on."""
+        """Write last.ckpt; when that fails (a full disk) the previous one is kept, and training goes on, unless it is asked to
+        stop, or the other processes wait for this one: going on alone would hang."""
         if trainer.global_step == self._saved:
             return
         try:
+            self._write_waiting()
             trainer.save_checkpoint(self.last)
-            self._saved = trainer.global_step
+            self._saved, self._behind = trainer.global_step, False
         except PapmError as error:
-            if trainer.world_size > 1:  # the other processes wait for this one: going on alone would hang
-                raise
-            log.warning("%s", error)
+            self._behind = True
+            self._failed(error, end=trainer.should_stop or trainer.world_size > 1)
+
+    def _failed(self, error: PapmError, end: bool = False) -> None:
+        """Go on without a checkpoint where there is an earlier one, and the weights are good."""
+        if end or isinstance(error, CheckpointError) or not self.last.exists():
+            raise error
+        log.warning("%s", error)
 
     def on_save_checkpoint(
         self, trainer: pl.Trainer, pl_module: pl.LightningModule, checkpoint: dict[str, Any]
@@ -279,10 +315,25 @@ class Keeper(Checkpoint):
 
     def write_best(self, step: int) -> None:
         """The present (averaged) weights become the run's result."""
+        self._waiting = step, self.state()
         try:
-            checkpoints.save(self.folder / "best.ckpt", self._spec(step), self.state())
+            self._write_waiting()
         except PapmError as error:
-            log.warning("%s", error)
+            self._waiting = step, {k: v.detach().cpu().clone() for k, v in self.state().items()}  # these will change
+            self._failed(error)
+
+    def _write_waiting(self) -> None:
+        if self._waiting is not None:
+            step, state = self._waiting
+            check_finite(state, self.folder / "best.ckpt", step)
+            checkpoints.save(self.folder / "best.ckpt", self._spec(step), state)
+            self._waiting = None
+
+    def settle(self, step: int) -> None:
+        """At the end of a run: the best weights must be on disk; last.ckpt may be of an earlier step."""
+        self._write_waiting()
+        if self._behind:
+            log.warning("%s: is of an earlier step; make room, and --resume brings it to step %d", self.last, step)
 
 
 class FirstStep(Callback):

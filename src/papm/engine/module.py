@@ -49,7 +49,20 @@ class CountingModule(pl.LightningModule):
         """
         return self.loss.recordable and not self.loss.needs_images and not any(True for _ in self.loss.parameters())
 
+    def on_save_checkpoint(self, checkpoint: dict[str, Any]) -> None:
+        """With the sums since the last row of the log, so that the next row is that of a run that was not stopped."""
+        if self._sums is not None:
+            mean = self.trainer.strategy.reduce(self._sums.clone(), reduce_op="mean")
+            checkpoint["sums"] = {"sums": mean, "steps": self._summed}
+
+    def on_load_checkpoint(self, checkpoint: dict[str, Any]) -> None:
+        kept = checkpoint.get("sums")
+        if isinstance(kept, dict) and isinstance(kept.get("sums"), Tensor):  # older ones have none
+            self._sums, self._summed = kept["sums"], int(kept["steps"])
+
     def on_train_start(self) -> None:
+        if self._sums is not None:
+            self._sums = self._sums.to(self.device)
         if self.record:
             data = self.trainer.datamodule  # type: ignore[attr-defined]
             assert isinstance(data, CountingData)
@@ -64,7 +77,8 @@ class CountingModule(pl.LightningModule):
         if isinstance(batch, Work):  # a plan: cutting the crops is part of the step
             assert self.whole_step is not None and batch.plan is not None
             total = self.whole_step(batch.plan, self.loss.phase)
-            self._sums = self.whole_step.sums
+            if self.whole_step.sums is not self._sums:
+                self._sums, self._summed = self.whole_step.sums, 0
         else:
             total, values = self.descend(batch)
             if self._sums is None or len(self._sums) != len(values):
@@ -109,6 +123,7 @@ class CountingModule(pl.LightningModule):
         assert isinstance(optimizer, torch.optim.Optimizer)
         self.loss.recordable = False  # the whole step is
         self.whole_step = WholeStep(forward, optimizer, self.config.clip, self.device, self.device.type == "cuda")
+        self.whole_step.sums = self._sums
 
     # What Lightning does after `training_step`, where a whole step has done it all.
 

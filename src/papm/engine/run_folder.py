@@ -33,6 +33,8 @@ from papm.version import __version__
 log = logging.getLogger(__name__)
 
 MARKS = ("config.yaml", "last.ckpt", "best.ckpt", "metrics.csv")
+# What a run writes, in the order in which it can be taken back: with config.yaml alone a run can still be resumed.
+FILES = ("result.json", "predictions.csv", "metrics.csv", "last.ckpt", "best.ckpt", "environment.json", "config.yaml")
 
 _OWN: set[Path] = set()  # folders that this process trains in: its own locks do not keep it out
 
@@ -105,10 +107,11 @@ def discard(folder: Path, before: Collection[str]) -> None:
 
     `before` are the names that were in the folder when the run began: they are somebody else's.
     """
-    for name in {"config.yaml", "environment.json", "metrics.csv"} - set(before):
-        (folder / name).unlink(missing_ok=True)
     if "tensorboard" not in before:
         shutil.rmtree(folder / "tensorboard", ignore_errors=True)
+    for name in FILES:
+        if name not in before:
+            (folder / name).unlink(missing_ok=True)
     with contextlib.suppress(OSError):  # not empty, or not there
         folder.rmdir()
 
@@ -118,8 +121,10 @@ def create(folder: Path, config: TrainConfig, asked: int | None = None) -> None:
 
     `asked` is the batch that was asked for, where memory holds a smaller one only.
     """
-    for name in ("metrics.csv", "last.ckpt", "best.ckpt", "result.json", "predictions.csv"):
+    for name in FILES:
         (folder / name).unlink(missing_ok=True)
+        for draft in folder.glob(f".{name}.*.tmp"):  # of a process that was killed while it wrote
+            draft.unlink(missing_ok=True)
     write_text(folder / "config.yaml", configuration.to_yaml(config))
     reduced = {} if asked in (None, config.batch) else {"batch_asked": asked}
     write_json(folder / "environment.json", environment() | reduced)

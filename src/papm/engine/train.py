@@ -48,7 +48,7 @@ from papm.engine.memory import with_memory
 from papm.engine.module import CountingModule
 from papm.engine.processes import is_first_process, join_started, local_rank
 from papm.engine.result import Weights, finish
-from papm.errors import ConfigError, PapmError
+from papm.errors import ConfigError, PapmError, WriteError
 from papm.models.base import Progress
 from papm.predict.predictor import pick_device
 from papm.text import n_of
@@ -139,9 +139,13 @@ def train(
 
         try:
             return with_memory(config, attempt, folder, fresh=not resume)
-        except PapmError:
-            if first and not resume and not (folder / "last.ckpt").exists():
+        except PapmError as error:
+            saved = (folder / "last.ckpt").exists()
+            if first and not resume and not saved:
                 run_folder.discard(folder, before)
+            if isinstance(error, WriteError):
+                then = "--resume goes on from last.ckpt" if saved else "give the same command again"
+                raise WriteError(f"{error}; make room, and {then}") from None
             raise
 
 
@@ -195,6 +199,7 @@ def _train(
         return RunResult(folder, trainer.global_step, False, None)
     if config.select == "last" or not logbook.best:
         keeper.write_best(trainer.global_step)
+    keeper.settle(trainer.global_step)
     last = Weights(trainer.global_step, state())
     try:
         with interruptible():

@@ -98,7 +98,7 @@ class WholeStep:
             finite = finite & torch.isfinite(norm)
             torch._foreach_mul_(gradients, (self.clip / (norm + 1e-6)).clamp(max=1.0))
         self.update(gradients, finite)
-        if self.sums is None:
+        if self.sums is None or len(self.sums) != len(values):
             self.sums = torch.zeros_like(values)
         self.sums += torch.where(finite, values, torch.nan)
         self.total.copy_(total.detach())

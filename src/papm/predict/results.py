@@ -11,6 +11,7 @@ import json
 import math
 import os
 import re
+import shutil
 import tempfile
 from collections import Counter
 from collections.abc import Iterator, Sequence
@@ -35,15 +36,16 @@ def write_results(
 ) -> list[Path]:
     """Write counts.csv, points.csv, results.json and, when asked, density/*.npy into `folder`; return the files.
 
-    `classes` names the classes where there are several; otherwise the predictions do, or they are numbered.
+    The three tables belong together: where one of them cannot be written, none is replaced. `classes` names the classes where
+    there are several; otherwise the predictions do, or they are numbered.
     """
     folder = Path(folder)
     classes = classes or next((p.classes for p in predictions if p.classes), None)
-    files = [
-        write_counts(predictions, folder / COUNTS, classes=classes),
-        write_points(predictions, folder / POINTS),
-        write_json(predictions, folder / RESULTS, classes=classes),
-    ]
+    with _together(folder) as drafts:
+        write_counts(predictions, drafts / COUNTS, classes=classes)
+        write_points(predictions, drafts / POINTS)
+        write_json(predictions, drafts / RESULTS, classes=classes)
+    files = [folder / name for name in (COUNTS, POINTS, RESULTS)]
     return files + (write_densities(predictions, folder / DENSITY) if density else [])
 
 
@@ -178,6 +180,25 @@ def _umask() -> int:
     mask = os.umask(0)
     os.umask(mask)
     return mask
+
+
+@contextmanager
+def _together(folder: Path) -> Iterator[Path]:
+    """A folder whose files take their places in `folder` when all of them were written, else none does."""
+    drafts = folder
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        drafts = Path(tempfile.mkdtemp(dir=folder, prefix=".", suffix=".tmp"))
+        yield drafts
+        for draft in drafts.iterdir():
+            draft.replace(folder / draft.name)
+    except DataError as error:
+        raise DataError(str(error).replace(str(drafts), str(folder))) from error
+    except OSError as error:
+        raise DataError(f"{folder}: cannot be written ({error.strerror or error})") from error
+    finally:
+        if drafts != folder:
+            shutil.rmtree(drafts, ignore_errors=True)
 
 
 def _write_csv(path: str | Path, header: Sequence[str], rows: Sequence[Sequence[Any]]) -> Path:
