@@ -20,6 +20,7 @@ LAYERS: tuple[tuple[str, ...], ...] = (
         "compiled",
         "graphs",
         "files",
+        "png",
         "images",
         "imagenet",
         "config",
