@@ -146,6 +146,17 @@ def assign(network: torch.nn.Module, state: Mapping[str, Tensor], where: str) ->
     if extra is not None:
         raise CheckpointError(f"{where}: belongs to another network: '{extra}' is not part of this one")
     network.load_state_dict(dict(state))
+    require_finite(network, where)
+
+
+def require_finite(network: torch.nn.Module, where: str) -> None:
+    """Refuse weights that are not finite numbers, also those that the network's own precision cannot hold."""
+    for key, value in network.state_dict().items():
+        if value.is_floating_point() and not bool(value.isfinite().all()):
+            raise CheckpointError(
+                f"{where}: the weights '{key}' are not finite numbers (NaN or infinity): its training failed or the file is"
+                " damaged; use another checkpoint, or train again"
+            )
 
 
 def resolve(path: Path) -> Path:

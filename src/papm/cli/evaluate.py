@@ -211,6 +211,7 @@ def _count(
                     classes=member.spec.classes,
                     on_item=advance,
                     on_tile=advance.part,
+                    strict=True,
                 )
             )
     by_model = dict(zip(counter.names, each)) if isinstance(counter, Ensemble) else {}

@@ -71,7 +71,7 @@ class Ensemble:
             name = name or Path(image).name
         image = pixels(image)
         first, *rest = self.members
-        beside = [m.predict(image, points=False, roi=roi, on_tile=on_tile) for m in rest]
+        beside = [m.predict(image, points=False, name=name, roi=roi, on_tile=on_tile) for m in rest]
         made = first.predict(image, points=points, name=name, roi=roi, on_tile=on_tile, beside=beside)
         return replace(made, models=self.names)
 

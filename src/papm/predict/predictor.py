@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import logging
-import math
 from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
@@ -18,7 +17,7 @@ from torch import Tensor
 
 from papm import chances, checkpoint, localize
 from papm.data.resize import of_config, resized_region
-from papm.errors import ConfigError, DataError, unknown
+from papm.errors import CheckpointError, ConfigError, DataError, unknown
 from papm.images import image_pixels, read_image, resize_image
 from papm.models import DensityNetwork, Network
 from papm.predict.restore import restore
@@ -59,6 +58,19 @@ def class_counts(output: DensityOutput | PointProposals, threshold: float = 0.5,
     if isinstance(output, DensityOutput):
         return _inside(output, roi).sum((2, 3))
     return _tally(output, threshold, roi).sum(1)
+
+
+def require_finite(output: DensityOutput | PointProposals, name: str = "") -> None:
+    """Refuse what a broken model gives: a count that is not a finite number, or points whose scores are none.
+
+    Scores that are not numbers exceed no threshold: they would count as nothing seen.
+    """
+    values = output.density if isinstance(output, DensityOutput) else torch.cat([output.points, output.logits], -1)
+    if not bool(values.isfinite().all()) or not bool(counts(output).isfinite().all()):
+        raise CheckpointError(
+            f"{name or 'the image'}: the model's count is not a number (NaN or infinity): its training failed or its weights"
+            " are damaged; use another checkpoint, or train again"
+        )
 
 
 def within(output: DensityOutput | PointProposals, roi: Tensor) -> DensityOutput | PointProposals:
@@ -248,6 +260,7 @@ class Counter:
         """Count in pixels, at the size they have."""
         size = (int(image.shape[1]), int(image.shape[2]))
         output = infer(self.network, image, self.tile, on_tile, self.precision)
+        require_finite(output, name)
         if roi is not None:
             output = within(output, roi)
         own = float(counts(output))
@@ -260,9 +273,9 @@ class Counter:
                 return Prediction(count, size, name=name, classes=self.spec.classes, by_class=apart, by_model=by_model)
             # All of them, so that the count is the number of points (rounded, where chances count): each began inside the
             # image, and one that was moved across the border belongs to an object at it.
-            if output.expected and math.isfinite(count):
+            if output.expected:
                 xy, scores, labels = chances.gather(output, 0, round(count), roi)
-            elif beside and math.isfinite(count):
+            elif beside:
                 xy, scores, labels = (t[: round(count)] for t in localize.from_proposals(output, 0, threshold=-1.0))
             else:
                 xy, scores, labels = localize.from_proposals(output, 0)
