@@ -20,6 +20,7 @@ from papm.config import frame_of, reading_of
 from papm.errors import CheckpointError, PapmError, unknown
 from papm.files import write_atomic
 from papm.version import __version__
+from papm.models.weights import load_safely, why_unreadable
 
 FORMAT = 1
 PREFIX = "network."
@@ -81,9 +82,9 @@ def read(path: Path) -> dict[str, Any]:
     if not path.is_file():
         raise CheckpointError(f"{path}: no such checkpoint file{'' if path.exists() else ' or run folder'}")
     try:
-        values = torch.load(path, map_location="cpu", weights_only=True)
+        values = load_safely(path)
     except Exception as error:  # damaged files raise whatever the unpickler trips over
-        raise CheckpointError(f"{path}: not a readable checkpoint ({_first_line(error)})") from None
+        raise CheckpointError(f"{path}: not a readable checkpoint: {why_unreadable(path, error)}") from None
     if not isinstance(values, dict) or not isinstance(values.get("papm"), dict) or "state_dict" not in values:
         raise CheckpointError(f"{path}: not a papm checkpoint; trunk weights are given with --weights")
     number = values["papm"].get("format", 0)

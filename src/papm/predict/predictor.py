@@ -35,11 +35,17 @@ def pick_device(name: str = "auto") -> torch.device:
     if name == "auto":
         return torch.device("cuda" if torch.cuda.is_available() else "cpu")
     if name.startswith("cuda") and not torch.cuda.is_available():
-        raise ConfigError("there is no CUDA device here; use device=cpu")
+        raise ConfigError("there is no CUDA device here; use --device cpu (for papm train and in Python device=cpu)")
     try:
-        return torch.device(name)
-    except RuntimeError:
-        raise ConfigError(f"'{name}' is no device; use auto, cpu or cuda") from None
+        device = torch.device(name)
+        if device.type not in ("cpu", "cuda"):
+            torch.zeros(1, device=device).tolist()
+        missing = device.type == "cuda" and (device.index or 0) >= torch.cuda.device_count()
+    except Exception:  # a kind that this torch was not built for: RuntimeError, AssertionError, NotImplementedError, …
+        missing = True
+    if missing:
+        raise ConfigError(f"'{name}' is no device of this machine; use auto, cpu or cuda")
+    return device
 
 
 def counts(output: DensityOutput | PointProposals, threshold: float = 0.5, roi: Tensor | None = None) -> Tensor:
