@@ -7,6 +7,7 @@ the prefix `network.`). The trainer's own `last.ckpt` has the same two entries a
 from __future__ import annotations
 
 import io
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -19,8 +20,8 @@ from papm import models
 from papm.config import frame_of, reading_of
 from papm.errors import CheckpointError, PapmError, unknown
 from papm.files import write_atomic
-from papm.version import __version__
 from papm.models.weights import load_safely, why_unreadable
+from papm.version import __version__
 
 FORMAT = 1
 PREFIX = "network."
@@ -37,6 +38,8 @@ class ModelSpec:
     config: Mapping[str, Any] = field(default_factory=dict)
     step: int = 0
     classes: tuple[str, ...] = ()  # what the maps count, by name, where there are several
+    # Least, median and largest factor that the sides of training images were resized by, where a rule did it.
+    scales: tuple[float, ...] = ()
 
     def to_mapping(self) -> dict[str, Any]:
         """Plain types, as stored."""
@@ -49,11 +52,15 @@ class ModelSpec:
             "config": dict(self.config),
             "step": self.step,
         }
-        return values | ({"classes": list(self.classes)} if self.classes else {})
+        values |= {"classes": list(self.classes)} if self.classes else {}
+        return values | ({"scales": list(self.scales)} if self.scales else {})
 
     @staticmethod
     def from_mapping(values: Mapping[str, Any]) -> ModelSpec:
         """What `to_mapping` stored."""
+        scales = tuple(float(s) for s in values.get("scales", ()))
+        if len(scales) not in (0, 3) or not all(0 < s < math.inf for s in scales):
+            raise ValueError(f"scales are three factors, not {str(values['scales'])[:40]}")
         return ModelSpec(
             str(values["backbone"]),
             dict(values.get("options", {})),
@@ -61,6 +68,7 @@ class ModelSpec:
             dict(values.get("config", {})),
             int(values.get("step", 0)),
             tuple(str(c) for c in values.get("classes", ())),
+            scales,
         )
 
 

@@ -21,6 +21,7 @@ from papm.errors import CheckpointError, ConfigError, DataError, unknown
 from papm.images import image_pixels, read_image, resize_image
 from papm.models import DensityNetwork, Network
 from papm.predict.restore import restore
+from papm.predict.scale import advice, check_scale, factor, seen_size, shrunk_too_much
 from papm.predict.tiling import OnTile, Tile, check, infer
 from papm.structures import DensityOutput, PointProposals, Prediction
 from papm.targets import touched_cells
@@ -184,8 +185,9 @@ class Counter:
         tile: Tile = "auto",
         count: str | None = None,
         precision: str = "32",
+        scale: float | None = None,
     ) -> None:
-        self.tile = check(tile)
+        self.tile, self.scale = check(tile), check_scale(scale)
         if precision not in PRECISIONS:
             raise unknown("precision", precision, PRECISIONS)
         self.precision = precision
@@ -200,6 +202,7 @@ class Counter:
         self.network = network.to(self.device).to(memory_format=torch.channels_last).eval()  # type: ignore[call-overload]
         self.spec = spec
         self.resize = of_config(spec.config)  # objects must have the size here that they had in training
+        self._warned = False
 
     @classmethod
     def load(
@@ -209,6 +212,7 @@ class Counter:
         tile: Tile = "auto",
         count: str | None = None,
         precision: str = "32",
+        scale: float | None = None,
     ) -> Counter:
         """From a checkpoint file or a run folder.
 
@@ -216,10 +220,15 @@ class Counter:
         `tile`: large images are cut into overlapping tiles ("auto"), never ("none"), or those with a longer side than this
         many pixels (`papm.predict.tiling`).
         `precision`: "32", or "bf16", which is twice as fast on devices that have it and changes counts by about 0.1 %.
+        `scale`: a factor for the sides of images, instead of the rule that the training images were resized by.
         """
         file = checkpoint.resolve(Path(path).expanduser())
         spec, state = checkpoint.load(file)
-        return cls(checkpoint.build(spec, state, file), spec, device, tile, count, precision)
+        return cls(checkpoint.build(spec, state, file), spec, device, tile, count, precision, scale)
+
+    def warning(self, size: tuple[int, int]) -> str:
+        """What makes the count of an image of (H, W) doubtful: that it is shrunk much more than any in the training."""
+        return "" if self.scale is not None else shrunk_too_much(size, self.resize, self.spec.scales)
 
     def predict(
         self,
@@ -234,7 +243,8 @@ class Counter:
         """Count in a file, a Pillow image, an array [H, W, 3] or a tensor [3, H, W] (uint8, RGB).
 
         With `points`, the prediction also says where the model sees objects. An image is resized by the rule that the model was
-        trained with, if any; the prediction is in pixels of the image given. With `roi`, bool [H, W], only what lies in that
+        trained with, if any (`Prediction.scale`, and `warning` where that shrinks it much more than any training image); the
+        prediction is in pixels of the image given. With `roi`, bool [H, W], only what lies in that
         region is counted, mapped and pointed at. `on_tile` hears (done, all) of a large image. `beside` is what other models
         counted in this image (`papm.Ensemble`): the count is then the mean, the map is scaled to it, and points are as many.
         """
@@ -247,12 +257,17 @@ class Counter:
             raise DataError(
                 f"a region of interest is bool [{size[0]}, {size[1]}] for this image, not {list(roi.shape)}"
             )
-        seen = self.resize.size(*size)
+        seen = seen_size(size, self.resize, self.scale)
         if seen == size:
             return self._predict(image, points, name, roi, on_tile, beside)
         if roi is not None:
             roi = resized_region(partial(torch.as_tensor, roi), seen)
-        return restore(self._predict(resize_image(image.cpu(), seen), points, name, roi, on_tile, beside), size)
+        warning = self.warning(size)
+        if warning and not self._warned:  # once: every prediction has its own
+            self._warned = True
+            log.warning("%s: %s (%s)", name or "the image", warning, advice(self.spec.scales))
+        made = restore(self._predict(resize_image(image.cpu(), seen), points, name, roi, on_tile, beside), size)
+        return dataclasses.replace(made, scale=factor(size, seen), warning=warning)
 
     def _predict(
         self,
