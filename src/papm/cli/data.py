@@ -146,12 +146,13 @@ def stats(
         if not json:
             return
     result: dict[str, dict[str, list[dict[str, float | int]]]] = {}
-    for name, dataset in opened.items():
-        distances = [d for s in dataset if len(s.points_inside) > 1 for d in spacing(s.points_inside, 1).tolist()]
-        result[name] = {
-            "objects an image": _bins([s.count for s in dataset]),
-            "px to the nearest neighbour": _bins(distances),
-        }
+    with ui.err.status("measuring distances"):
+        for name, dataset in opened.items():
+            distances = [d for s in dataset if len(s.points_inside) > 1 for d in spacing(s.points_inside, 1).tolist()]
+            result[name] = {
+                "objects an image": _bins([s.count for s in dataset]),
+                "px to the nearest neighbour": _bins(distances),
+            }
     if json:
         ui.print_json(result)
         return
