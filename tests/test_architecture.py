@@ -21,6 +21,7 @@ LAYERS: tuple[tuple[str, ...], ...] = (
         "compiled",
         "graphs",
         "files",
+        "png",
         "images",
         "imagenet",
         "config",

@@ -265,3 +265,19 @@ def test_a_run_folder_means_its_best_else_its_last(tmp_path: Path) -> None:
 def test_messages_without_a_path() -> None:
     with pytest.raises(CheckpointError, match=r"^checkpoint: "):
         checkpoint.build(ModelSpec("tiny"), {})
+
+
+@pytest.mark.parametrize(
+    "wrong", [[0.5], [1, 2, 3, 4], [0.0, 1.0, 1.0], [float("nan")] * 3, "abc", 7, None, [None] * 3]
+)
+def test_scales_of_the_training_images_are_kept_or_refused(tmp_path: Path, wrong: object) -> None:
+    network = models.create("tiny")
+    path = tmp_path / "a.ckpt"
+    spec = ModelSpec("tiny", scales=(0.25, 0.5, 1.0))
+    checkpoint.save(path, spec, network.state_dict())
+    assert checkpoint.load(path)[0].scales == (0.25, 0.5, 1.0)
+    values = torch.load(path, weights_only=True)
+    values["papm"]["scales"] = wrong
+    torch.save(values, path)
+    with pytest.raises(CheckpointError, match=r"a\.ckpt: not a whole papm checkpoint"):
+        checkpoint.load(path)

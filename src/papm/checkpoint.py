@@ -7,6 +7,7 @@ the prefix `network.`). The trainer's own `last.ckpt` has the same two entries a
 from __future__ import annotations
 
 import io
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -19,6 +20,7 @@ from papm import models
 from papm.config import frame_of, reading_of
 from papm.errors import CheckpointError, PapmError, unknown
 from papm.files import write_atomic
+from papm.models.weights import load_safely, why_unreadable
 from papm.version import __version__
 
 FORMAT = 1
@@ -36,6 +38,8 @@ class ModelSpec:
     config: Mapping[str, Any] = field(default_factory=dict)
     step: int = 0
     classes: tuple[str, ...] = ()  # what the maps count, by name, where there are several
+    # Least, median and largest factor that the sides of training images were resized by, where a rule did it.
+    scales: tuple[float, ...] = ()
 
     def to_mapping(self) -> dict[str, Any]:
         """Plain types, as stored."""
@@ -48,11 +52,15 @@ class ModelSpec:
             "config": dict(self.config),
             "step": self.step,
         }
-        return values | ({"classes": list(self.classes)} if self.classes else {})
+        values |= {"classes": list(self.classes)} if self.classes else {}
+        return values | ({"scales": list(self.scales)} if self.scales else {})
 
     @staticmethod
     def from_mapping(values: Mapping[str, Any]) -> ModelSpec:
         """What `to_mapping` stored."""
+        scales = tuple(float(s) for s in values.get("scales", ()))
+        if len(scales) not in (0, 3) or not all(0 < s < math.inf for s in scales):
+            raise ValueError(f"scales are three factors, not {str(values['scales'])[:40]}")
         return ModelSpec(
             str(values["backbone"]),
             dict(values.get("options", {})),
@@ -60,6 +68,7 @@ class ModelSpec:
             dict(values.get("config", {})),
             int(values.get("step", 0)),
             tuple(str(c) for c in values.get("classes", ())),
+            scales,
         )
 
 
@@ -81,9 +90,9 @@ def read(path: Path) -> dict[str, Any]:
     if not path.is_file():
         raise CheckpointError(f"{path}: no such checkpoint file{'' if path.exists() else ' or run folder'}")
     try:
-        values = torch.load(path, map_location="cpu", weights_only=True)
+        values = load_safely(path)
     except Exception as error:  # damaged files raise whatever the unpickler trips over
-        raise CheckpointError(f"{path}: not a readable checkpoint ({_first_line(error)})") from None
+        raise CheckpointError(f"{path}: not a readable checkpoint: {why_unreadable(path, error)}") from None
     if not isinstance(values, dict) or not isinstance(values.get("papm"), dict) or "state_dict" not in values:
         raise CheckpointError(f"{path}: not a papm checkpoint; trunk weights are given with --weights")
     number = values["papm"].get("format", 0)
@@ -146,6 +155,17 @@ def assign(network: torch.nn.Module, state: Mapping[str, Tensor], where: str) ->
     if extra is not None:
         raise CheckpointError(f"{where}: belongs to another network: '{extra}' is not part of this one")
     network.load_state_dict(dict(state))
+    require_finite(network, where)
+
+
+def require_finite(network: torch.nn.Module, where: str) -> None:
+    """Refuse weights that are not finite numbers, also those that the network's own precision cannot hold."""
+    for key, value in network.state_dict().items():
+        if value.is_floating_point() and not bool(value.isfinite().all()):
+            raise CheckpointError(
+                f"{where}: the weights '{key}' are not finite numbers (NaN or infinity): its training failed or the file is"
+                " damaged; use another checkpoint, or train again"
+            )
 
 
 def resolve(path: Path) -> Path:

@@ -318,6 +318,8 @@ class Prediction(Brief):
     by_class: tuple[float, ...] = ()  # counts of several classes, where they are not those of the map or the points
     models: tuple[str, ...] = ()  # who counted, by name, where several models did
     by_model: tuple[float, ...] = ()  # what each of them counted; `count` is the mean
+    scale: float = 1.0  # factor that the sides of the image were resized by before counting
+    warning: str = ""  # why the count may be far off, in a sentence that goes after the image's name
 
     @property
     def class_counts(self) -> list[float]:

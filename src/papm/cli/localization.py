@@ -29,13 +29,13 @@ IN_FILE = (4.0, 8.0, 16.0, 100.0)  # and in the CSV of its images
 def open_split(data: str, split: str, options: Mapping[str, Any] | None = None) -> tuple[Dataset, str]:
     """The split asked for; data without splits is evaluated whole."""
     from papm import data as datasets
+    from papm.cli import ui
 
-    splits = datasets.open_spec(data, **(options or {}))
+    with ui.err.status("reading annotations"):
+        splits = datasets.open_spec(data, **(options or {}))
     if split not in splits:
         if set(splits) != {"all"} or split != "test":
             raise unknown("split", split, splits)
-        from papm.cli import ui
-
         ui.note(
             "This data has no split 'test': all images are counted, also those a model was trained on (papm data split)."
         )

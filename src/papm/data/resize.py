@@ -13,10 +13,11 @@ interest go along; `Sample.original` is the sample of the files, which truth is 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict, dataclass, fields, replace
 from functools import partial
 from pathlib import Path
+from statistics import median
 from typing import Any
 
 import torch
@@ -123,6 +124,12 @@ def of_config(config: Mapping[str, Any]) -> Resize:
     if not isinstance(options, Mapping):
         return Resize()
     return take("", {k: v for k, v in options.items() if k in OPTIONS})[0]
+
+
+def scales(samples: Iterable[Sample]) -> tuple[float, float, float]:
+    """The least, the median and the largest factor between the long sides of samples and those of their files."""
+    each = [max(s.size) / max(s.published.size) for s in samples]
+    return min(each), median(each), max(each)
 
 
 def resized(sample: Sample, size: tuple[int, int]) -> Sample:

@@ -21,6 +21,7 @@ from papm import config as configuration
 from papm import data
 from papm.checkpoint import ModelSpec
 from papm.config import TrainConfig
+from papm.data import resize
 from papm.data.base import Dataset
 from papm.data.splits import Splits, choose
 from papm.engine import run_folder
@@ -177,6 +178,9 @@ def _train(
         watcher.on_start(splits.sizes)
 
     spec = ModelSpec(config.backbone, dict(config.network), config.method, configuration.to_mapping(config))
+    if resize.of_config(spec.config):
+        least, usual, most = resize.scales(splits.train)
+        spec = replace(spec, scales=(least * config.scale_min, usual, most * config.scale_max))
     if several_classes(config):
         spec = replace(spec, classes=known_names(splits.train, network.num_classes))
     logbook = Logbook(folder, config.log_every, watcher)

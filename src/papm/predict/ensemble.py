@@ -71,9 +71,9 @@ class Ensemble:
             name = name or Path(image).name
         image = pixels(image)
         first, *rest = self.members
-        beside = [m.predict(image, points=False, roi=roi, on_tile=on_tile) for m in rest]
+        beside = [m.predict(image, points=False, name=name, roi=roi, on_tile=on_tile) for m in rest]
         made = first.predict(image, points=points, name=name, roi=roi, on_tile=on_tile, beside=beside)
-        return replace(made, models=self.names)
+        return replace(made, models=self.names, warning=next((p.warning for p in (made, *beside) if p.warning), ""))
 
 
 def model_names(paths: Sequence[Path]) -> list[str]:

@@ -90,7 +90,8 @@ def write_json(predictions: Sequence[Prediction], path: str | Path, *, classes: 
     """A list of objects: image, count, width, height, points as [{x, y, score, label}], classes and models where
     there are several.
 
-    What a prediction lacks is left out; a count that is not finite is null.
+    Also `scale` where the image was resized before counting, and `warning` where that makes the count doubtful. What a
+    prediction lacks is left out; a count that is not finite is null.
     """
     with atomic(path, "w", encoding="utf-8", errors="backslashreplace", newline="\n") as file:
         # backslashreplace writes the surrogates of an undecodable file name as \udcXX, which JSON reads back
@@ -241,6 +242,10 @@ def _object(prediction: Prediction, classes: Sequence[str] | None) -> dict[str, 
         "width": int(width),
         "height": int(height),
     }
+    if prediction.scale != 1:
+        result["scale"] = _decimals(prediction.scale)
+    if prediction.warning:
+        result["warning"] = prediction.warning
     apart = prediction.class_counts
     if apart:
         result["classes"] = {str(classes[k] if classes is not None else k): _finite(c) for k, c in enumerate(apart)}
