@@ -125,7 +125,7 @@ def from_model(
     about: dict[str, Any] = {"data": data, "split": split, "model": str(model), "method": counter.spec.method}
     if how.beside:
         about["with"] = [str(p) for p in how.beside]
-    return PointSet([s.name for s in dataset], predicted, truth, *columns, scores), about
+    return PointSet([s.name for s in dataset], predicted, truth, *columns, scores=scores), about
 
 
 def _found(counter: Counter | Ensemble, sample: Sample) -> tuple[Tensor, Tensor]:
