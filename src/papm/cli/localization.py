@@ -121,10 +121,11 @@ def from_model(
             kept.append(keep.numpy())
             advance()
     columns = [[column[k] for column, k in zip(part, kept)] for part in zip(*sizes)] if sizes else [[], [], []]
+    small, large, levels = columns
     about: dict[str, Any] = {"data": data, "split": split, "model": str(model), "method": counter.spec.method}
     if how.beside:
         about["with"] = [str(p) for p in how.beside]
-    return PointSet([s.name for s in dataset], predicted, truth, *columns, scores), about
+    return PointSet([s.name for s in dataset], predicted, truth, small, large, levels, scores), about
 
 
 def _found(counter: Counter | Ensemble, sample: Sample) -> tuple[Tensor, Tensor]:
