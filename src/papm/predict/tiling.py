@@ -77,6 +77,18 @@ def check(tile: Tile) -> Tile:
     return int(text)
 
 
+def computed_pixels(network: torch.nn.Module, size: tuple[int, int]) -> int:
+    """Pixels of an image of (H, W) as a network computes them: a side shorter than it can be is padded, and framed.
+
+    >>> net = torch.nn.Identity()
+    >>> net.multiple, net.frame = 8, 0
+    >>> computed_pixels(net, (1, 1000)), computed_pixels(net, (9, 1000))
+    (8000, 9000)
+    """
+    least = int(getattr(network, "multiple", 32)) + 2 * int(getattr(network, "frame", 0))
+    return max(size) * max(min(size), least)
+
+
 def side_of(network: torch.nn.Module, size: tuple[int, int], tile: Tile = "auto") -> int | None:
     """The side of the tiles that an image of (H, W) is cut into, or None when the network takes it whole."""
     tile = check(tile)
@@ -85,7 +97,7 @@ def side_of(network: torch.nn.Module, size: tuple[int, int], tile: Tile = "auto"
     if tile == "auto":
         device = next(network.parameters()).device.type
         limits = LIMITS.get(device, LIMITS["cuda"]) if _reach(network) is not None else APPROXIMATE
-        return limits.side if size[0] * size[1] > limits.pixels else None
+        return limits.side if computed_pixels(network, size) > limits.pixels else None
     assert isinstance(tile, int)
     return tile if max(size) > tile else None
 
