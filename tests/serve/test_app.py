@@ -245,13 +245,13 @@ def test_an_image_of_too_many_pixels_is_refused_from_its_header(monkeypatch: pyt
 def test_a_strip_is_refused_by_what_it_costs(size: tuple[int, int]) -> None:
     """A network pads a side of one pixel to what its layers need, and enlarges what is smaller than in training."""
     counter = counter_of()
-    with client_of(counter, Limits(0.0024)) as client:
-        assert send(client, encoded(picture(*size))).status_code == 200  # 300 × 8
-        counter.resize = Resize(min_side=16)
+    with client_of(counter, Limits(0.0096)) as client:
+        assert send(client, encoded(picture(*size))).status_code == 200  # 300 × 32
+        counter.resize = Resize(min_side=48)
         said = error(send(client, encoded(picture(*size))), 400)
-    assert "resized and padded for this model, is 0.0768 megapixels, more than the limit of 0.0024" in said
-    with client_of(counter_of(), Limits(0.0023)) as client:
-        assert "0.0024 megapixels, more than the limit of 0.0023" in error(send(client, encoded(picture(*size))), 400)
+    assert "resized and padded for this model, is 0.6912 megapixels, more than the limit of 0.0096" in said
+    with client_of(counter_of(), Limits(0.0095)) as client:
+        assert "0.0096 megapixels, more than the limit of 0.0095" in error(send(client, encoded(picture(*size))), 400)
 
 
 def test_an_upload_of_too_many_bytes_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:

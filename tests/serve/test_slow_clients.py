@@ -368,8 +368,8 @@ def test_five_slow_uploads_and_seventy_idle_connections(tmp_path: Path) -> None:
             assert [post(port, png(256, 256))[0] for _ in range(5)] == [200] * 5
             # a strip that is small to hold and large to count
             began = time.monotonic()
-            status, _, said = post(port, png(1, 20_000_000))
-            assert status == 400 and "160 megapixels, more than the limit of 100" in said["error"]
+            status, _, said = post(port, png(1, 9_900_000))
+            assert status == 400 and "316.8 megapixels, more than the limit of 100" in said["error"]
             assert time.monotonic() - began < 10
         process.send_signal(signal.SIGTERM)
         _, err = process.communicate(timeout=30)

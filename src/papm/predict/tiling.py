@@ -52,6 +52,7 @@ class Limits:
 LIMITS = {"cpu": Limits(4_000_000, 1024), "cuda": Limits(16_000_000, 2048)}
 # Cutting changes what a network that looks at the whole image finds: later, larger, and the same on every device.
 APPROXIMATE = Limits(16_000_000, 2048)
+NARROW = 32  # pixels of a side: what networks pad to at most; narrower tiles of any network cost as much as these
 CONTEXT = 256  # pixels around the kept zone of a network whose reach has no bound
 
 
@@ -78,15 +79,13 @@ def check(tile: Tile) -> Tile:
 
 
 def computed_pixels(network: torch.nn.Module, size: tuple[int, int]) -> int:
-    """Pixels of an image of (H, W) as a network computes them: a side shorter than it can be is padded, and framed.
+    """Pixels of an image of (H, W) as a network computes them: a short side is framed and padded, to 32 pixels or more.
 
-    >>> net = torch.nn.Identity()
-    >>> net.multiple, net.frame = 8, 0
-    >>> computed_pixels(net, (1, 1000)), computed_pixels(net, (9, 1000))
-    (8000, 9000)
+    >>> computed_pixels(torch.nn.Identity(), (1, 1000)), computed_pixels(torch.nn.Identity(), (50, 1000))
+    (32000, 50000)
     """
-    least = int(getattr(network, "multiple", 32)) + 2 * int(getattr(network, "frame", 0))
-    return max(size) * max(min(size), least)
+    padded = int(getattr(network, "multiple", NARROW)) + 2 * int(getattr(network, "frame", 0))
+    return max(size) * max(min(size), padded, NARROW)
 
 
 def side_of(network: torch.nn.Module, size: tuple[int, int], tile: Tile = "auto") -> int | None:
