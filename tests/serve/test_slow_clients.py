@@ -337,8 +337,9 @@ def test_a_count_that_does_not_end_is_not_waited_for(monkeypatch: pytest.MonkeyP
         with pytest.raises(Closing):
             await work
         assert await asyncio.to_thread(stopped.wait, 5)
-        with pytest.raises(Closing), desk.seat():
-            pass
+        with pytest.raises(Closing):
+            async with desk.seat():
+                pass
 
     asyncio.run(run())
 

@@ -121,7 +121,7 @@ async def _served(request: Request, desk: Desk, uploads: Uploads, job: Callable[
     try:
         with uploads.place(client) as place:
             upload = await _upload(request, uploads.receive(place, body), uploads.largest)
-            with desk.seat():
+            async with desk.seat():
                 # After its body a request has only one more thing to say: that nobody waits any longer.
                 return await desk.work(partial(_in_memory, job, upload), request.receive())
     except Busy:

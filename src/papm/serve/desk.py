@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import asynccontextmanager
 from typing import Any, TypeVar
 
 from papm.errors import PapmError
 
 T = TypeVar("T")
-WAITING = 4  # each holds its upload in memory
+WAITING = 4  # images in the line
+HOLD = 2.0  # seconds that others stand before it, first come first served: who asks again at once has no advantage
 LAST = 2.0  # seconds that a count under way has left when the server ends
 
 
@@ -32,18 +33,21 @@ class Desk:
 
     def __init__(self, waiting: int = WAITING) -> None:
         self.waiting = waiting
-        self._seats = threading.BoundedSemaphore(1 + waiting)
+        self._seats = asyncio.Semaphore(1 + waiting)
         self._thread = ThreadPoolExecutor(1, "papm-count")
         self._closing = asyncio.Event()
 
-    @contextmanager
-    def seat(self) -> Iterator[None]:
-        """A place in the line, or Busy."""
-        if self._closing.is_set():
-            raise Closing
-        if not self._seats.acquire(blocking=False):
-            raise Busy(f"busy: {self.waiting} images are waiting already; try again in a moment")
+    @asynccontextmanager
+    async def seat(self) -> AsyncIterator[None]:
+        """A place in the line, within HOLD seconds, or Busy."""
         try:
+            async with asyncio.timeout(HOLD):
+                await self._seats.acquire()
+        except TimeoutError:
+            raise Busy(f"busy: {self.waiting} images are waiting already; try again in a moment") from None
+        try:
+            if self._closing.is_set():
+                raise Closing
             yield
         finally:
             self._seats.release()
