@@ -10,6 +10,7 @@ What is wrong with a request is said in one sentence, {"error": …}. Uploads st
 
 from __future__ import annotations
 
+import random
 from collections.abc import AsyncGenerator, Callable, Collection
 from functools import partial
 from pathlib import Path
@@ -41,14 +42,9 @@ class NoMemory(PapmError):
     """An image that this machine cannot hold."""
 
 
-STATUS: dict[type[PapmError], int] = {
-    Busy: 429,
-    Closing: 503,
-    TooSlow: 408,
-    TooLarge: 413,
-    NoMemory: 507,
-}  # others are 400
-RETRY = "2"  # seconds, of those who come too early
+# Others are 400.
+STATUS: dict[type[PapmError], int] = {Busy: 429, Closing: 503, TooSlow: 408, TooLarge: 413, NoMemory: 507}
+RETRY = (1, 3)  # seconds, drawn anew for each answer: those who were refused together do not come again together
 
 
 def application(
@@ -89,7 +85,9 @@ def application(
 
     async def refused(request: Request, error: Exception) -> Response:
         status = next((code for kind, code in STATUS.items() if isinstance(error, kind)), 400)
-        headers = {"retry-after": RETRY} if status in (429, 503) else {"connection": "close"} if status == 408 else None
+        headers = {"connection": "close"} if status == 408 else {}
+        if status in (429, 503):
+            headers["retry-after"] = str(random.randint(*RETRY))
         return JSONResponse({"error": str(error)}, status, headers)
 
     async def unknown(request: Request, error: Exception) -> Response:
@@ -125,9 +123,8 @@ async def _served(request: Request, desk: Desk, uploads: Uploads, job: Callable[
                 # After its body a request has only one more thing to say: that nobody waits any longer.
                 return await desk.work(partial(_in_memory, job, upload), request.receive())
     except Busy:
-        async for _ in uploads.receive(
-            uploads.nowhere(), body
-        ):  # a browser does not listen before it has sent everything
+        # A browser does not listen before it has sent everything.
+        async for _ in uploads.receive(uploads.nowhere(), body):
             pass
         raise
 
