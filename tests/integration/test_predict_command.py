@@ -59,6 +59,27 @@ def test_images_of_one_name_do_not_replace_each_other(folders: Path, run_papm: R
     assert sizes == {"a_x.png": (70, 90), "b_x.png": (260, 500)}
 
 
+@pytest.mark.parametrize("several", [False, True])
+def test_an_image_that_is_large_only_to_the_network(
+    folders: Path, run_papm: Run, monkeypatch: pytest.MonkeyPatch, several: bool
+) -> None:
+    """A strip is padded, and a model may enlarge: what it would compute is bounded, not only what the file holds."""
+    model, out = folders / "m.ckpt", folders / "out"
+    torch.manual_seed(0)
+    options = {"min_side": 64}
+    spec = ModelSpec("tiny", {}, "hd-papm", {"options": options})
+    checkpoint.save(model, spec, models.create("tiny").state_dict())
+    Image.new("RGB", (5000, 1)).save(folders / "strip.png")  # 64 × 320,000 for this model
+    monkeypatch.setenv("PAPM_MAX_PIXELS", "1000000")
+    others = [folders / "a", folders / "b"] if several else []
+    code, _, error = run_papm("predict", model, folders / "strip.png", *others, "--out", out)
+    assert code == 2
+    assert (
+        "strip.png: 5000×1, resized and padded for this model, is 20.48 megapixels, more than the limit of 1" in error
+    )
+    assert (out / "counts.csv").exists() == several and (not several or len(rows(out / "counts.csv")) == 2)
+
+
 def test_several_models_count_together(folders: Path, run_papm: Run) -> None:
     first, second, out = (
         save(folders / "m.ckpt", "tiny"),

@@ -205,7 +205,10 @@ class _Images:
         except DataError as error:
             raise Unreadable(str(error)) from error
         region = _region(self.regions, file)
-        made = self.counter.predict(image, points=self.points, name=name, roi=region, on_tile=on_tile)
+        try:
+            made = self.counter.predict(image, points=self.points, name=name, roi=region, on_tile=on_tile)
+        except DataError as error:
+            raise Unreadable(str(error)) from error
         self.predictions.append(made)
         if nearly_black(image):
             self.dark.append(name)

@@ -17,11 +17,11 @@ from torch import Tensor
 from papm import chances, checkpoint, localize
 from papm.data.resize import of_config, resized_region
 from papm.errors import CheckpointError, ConfigError, DataError, unknown
-from papm.images import image_pixels, read_image, resize_image
+from papm.images import image_pixels, max_pixels, read_image, resize_image
 from papm.models import DensityNetwork, Network
 from papm.predict.restore import restore
 from papm.predict.scale import advice, check_scale, factor, seen_size, shrunk_too_much
-from papm.predict.tiling import OnTile, Tile, check, infer
+from papm.predict.tiling import OnTile, Tile, check, computed_pixels, infer
 from papm.structures import DensityOutput, PointProposals, Prediction
 from papm.targets import touched_cells
 
@@ -170,6 +170,7 @@ class Source(Protocol):
         name: str = "",
         roi: Tensor | None = None,
         on_tile: OnTile | None = None,
+        limit: int | None = None,
     ) -> Prediction: ...
 
 
@@ -237,15 +238,17 @@ class Counter:
         name: str = "",
         roi: Tensor | None = None,
         on_tile: OnTile | None = None,
+        limit: int | None = None,
         beside: Sequence[Prediction] = (),
     ) -> Prediction:
         """Count in a file, a Pillow image, an array [H, W, 3] or a tensor [3, H, W] (uint8, RGB).
 
         With `points`, the prediction also says where the model sees objects. An image is resized by the rule that the model was
         trained with, if any (`Prediction.scale`, and `warning` where that shrinks it much more than any training image); the
-        prediction is in pixels of the image given. With `roi`, bool [H, W], only what lies in that
-        region is counted, mapped and pointed at. `on_tile` hears (done, all) of a large image. `beside` is what other models
-        counted in this image (`papm.Ensemble`): the count is then the mean, the map is scaled to it, and points are as many.
+        prediction is in pixels of the image given. With `roi`, bool [H, W], only what lies in that region is counted, mapped
+        and pointed at. `on_tile` hears (done, all) of a large image. An image that the network would see with more pixels than
+        `limit` (`papm.images.max_pixels()` where None), resized and padded, is refused. `beside` is what other models counted
+        in this image (`papm.Ensemble`): the count is then the mean, the map is scaled to it, and points are as many.
         """
         if isinstance(image, str | Path):
             name = name or Path(image).name
@@ -257,6 +260,7 @@ class Counter:
                 f"a region of interest is bool [{size[0]}, {size[1]}] for this image, not {list(roi.shape)}"
             )
         seen = seen_size(size, self.resize, self.scale)
+        self._refuse_larger(name, size, seen, max_pixels() if limit is None else limit)
         if seen == size:
             return self._predict(image, points, name, roi, on_tile, beside)
         if roi is not None:
@@ -267,6 +271,15 @@ class Counter:
             log.warning("%s: %s (%s)", name or "the image", warning, advice(self.spec.scales))
         made = restore(self._predict(resize_image(image.cpu(), seen), points, name, roi, on_tile, beside), size)
         return dataclasses.replace(made, scale=factor(size, seen), warning=warning)
+
+    def _refuse_larger(self, name: str, size: tuple[int, int], seen: tuple[int, int], limit: int) -> None:
+        """Refuse an image that is cheap to hold and not to count: a strip a pixel high is padded, a small one enlarged."""
+        pixels = computed_pixels(self.network, seen)
+        if pixels > limit:
+            raise DataError(
+                f"{name or 'the image'}: {size[1]}×{size[0]}, resized and padded for this model, is {pixels / 1e6:.4g}"
+                f" megapixels, more than the limit of {limit / 1e6:g}; cut it into shorter pieces"
+            )
 
     def _predict(
         self,
