@@ -27,6 +27,7 @@ LAYERS: tuple[tuple[str, ...], ...] = (
         "ggd",
         "points",
         "windows",
+        "untrusted",
     ),
     ("targets", "transport", "matching", "data"),
     ("losses", "models", "metrics", "localize", "chances"),

@@ -229,7 +229,7 @@ class Counter:
             raise DataError(
                 f"a region of interest is bool [{size[0]}, {size[1]}] for this image, not {list(roi.shape)}"
             )
-        seen = self.resize.size(*size)
+        seen = self.resize.size(*size, name or "image")
         if seen == size:
             return self._predict(image, points, name, roi, on_tile, beside)
         if roi is not None:
