@@ -14,6 +14,7 @@ from torch import Tensor
 
 MOST_VALUES = 1_000_000  # in one file; each counts once for every place it stands in
 DEEPEST = 40
+LONGEST_YAML = 64_000  # characters; PyYAML reads some 20,000 a second
 LARGEST = 2**63  # whole numbers beyond are no setting of anything, and overflow what computes with them
 
 _SHORT = reprlib.Repr()
@@ -65,23 +66,29 @@ def _require_dense(tensor: Tensor) -> None:
 class _Loader(yaml.SafeLoader):
     """Plain values, each written out: a few lines of aliases stand for as many values as one likes."""
 
+    depth = 0
+
     def compose_node(self, parent: yaml.Node | None, index: Any) -> yaml.Node | None:
-        if self.check_event(yaml.AliasEvent):
+        problem = "aliases (*name) are not read: write the value out" if self.check_event(yaml.AliasEvent) else None
+        if problem or self.depth > DEEPEST:
             where = self.peek_event().start_mark
-            raise yaml.MarkedYAMLError(problem="aliases (*name) are not read: write the value out", problem_mark=where)
-        return super().compose_node(parent, index)
+            raise yaml.MarkedYAMLError(problem=problem or f"nested more than {DEEPEST} deep", problem_mark=where)
+        self.depth += 1
+        node = super().compose_node(parent, index)
+        self.depth -= 1
+        return node
 
 
 def load_yaml(text: str) -> Any:
     """The values of a YAML text; raises YAMLError or ValueError (a date that is none, a number that is too large)."""
+    if len(text) > LONGEST_YAML:
+        raise ValueError(f"more than {LONGEST_YAML:,} characters")
     loader = _Loader(text)
     try:
         values = loader.get_single_data()
-        require_plain(values)
-    except RecursionError:
-        raise ValueError(f"nested more than {DEEPEST} deep") from None
     finally:
         loader.dispose()  # type: ignore[no-untyped-call]
+    require_plain(values)
     return values
 
 

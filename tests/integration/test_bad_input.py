@@ -106,6 +106,13 @@ def test_train_refuses_bad_data(
         (["--init", "nowhere.ckpt"], ("nowhere.ckpt",)),
         (["--config", "nowhere.yaml"], ("nowhere.yaml",)),
         (["--resume"], ("no run to resume",)),
+        (["crop=1e9"], ("crop must be at most 16384",)),
+        (["batch=1e12"], ("batch must be at most",)),
+        (["noise=1e30"], ("noise must be at most",)),
+        (["steps=99999999999999999999"], ("steps",)),
+        (["seed=99999999999999999999"], ("seed",)),
+        (["lr=" + "1" * 400], ("lr",)),
+        (["network.num_classes=1000000000"], ("num_classes",)),
     ],
 )
 def test_train_refuses_wrong_words(
