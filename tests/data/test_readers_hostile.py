@@ -488,9 +488,9 @@ def test_xml_of_too_many_parts_is_refused_unread(body: str, tmp_path: Path, monk
 
 def test_many_classes_of_dotdotgoose_take_as_long_as_they_are(tmp_path: Path) -> None:
     path = tmp_path / "a.pnt"
-    named = {f"c{k}": [{"x": 1, "y": 2}] for k in range(20_000)}
+    named = {f"c{k}": [{"x": 1, "y": 2}] for k in range(60_000)}
     path.write_text(json.dumps({"classes": ["c7", "b", "c7"], "points": {"a.png": named}}))
     start = time.process_time()
     table = read_dotdotgoose(path, Context(tmp_path))
-    assert time.process_time() - start < 5  # 22 s where each class copies all before it
-    assert table.classes == ("c7", "b", *(c for c in named if c != "c7")) and len(table.images["a.png"].xy) == 20_000
+    assert time.process_time() - start < 5  # half a minute where each class copies all before it
+    assert table.classes == ("c7", "b", *(c for c in named if c != "c7")) and len(table.images["a.png"].xy) == 60_000
