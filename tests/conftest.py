@@ -25,6 +25,7 @@ def _one_thread() -> None:
 def _own_cache(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> None:
     """Nothing is read from or written to the user's cache."""
     monkeypatch.setenv("PAPM_CACHE", str(tmp_path_factory.getbasetemp() / "cache"))
+    monkeypatch.delenv("XDG_CACHE_HOME", raising=False)
 
 
 @pytest.fixture

@@ -29,6 +29,7 @@ LAYERS: tuple[tuple[str, ...], ...] = (
         "ggd",
         "points",
         "windows",
+        "untrusted",
     ),
     ("targets", "transport", "matching", "data"),
     ("losses", "models", "metrics", "localize", "chances"),

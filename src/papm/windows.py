@@ -18,7 +18,8 @@ MOST = 1023  # the largest radius; wider kernels are left to torch
 
 @functools.lru_cache(maxsize=1)
 def _library() -> ctypes.CDLL | None:
-    library = c_library(SOURCE, "-fno-signed-zeros", "-ffinite-math-only", "-fassociative-math")
+    flags = ("-fno-signed-zeros", "-ffinite-math-only", "-fassociative-math")
+    library = c_library(SOURCE, *flags, functions=("papm_windows",))
     if library is not None:
         number, pointer, single = ctypes.c_int, ctypes.c_void_p, ctypes.c_float
         library.papm_windows.restype = number

@@ -24,7 +24,7 @@ from papm.engine.build import resolve
 from papm.engine.callbacks import Keeper, Logbook
 from papm.engine.dry_run import dry_run
 from papm.engine.module import CountingModule
-from papm.errors import ConfigError, DataError
+from papm.errors import CheckpointError, ConfigError, DataError
 
 SPEC = "synthetic:train=6,test=2,size=96,count=5-10"
 KEYS = {"steps": 12, "crop": 64, "batch": 2, "log_every": 1, "save_every": 4, "eval_every": 6, "select": "last"}
@@ -264,6 +264,40 @@ def test_a_crash_before_the_first_checkpoint_starts_again(tmp_path: Path) -> Non
     assert not (tmp_path / "last.ckpt").exists()
     assert engine.train(config(), tmp_path, resume=True).step == 12
     assert sorted(losses(tmp_path)) == list(range(1, 13))
+
+
+@pytest.fixture(scope="module")
+def cut_short(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("cut") / "run"
+    with pytest.raises(MemoryError):
+        engine.train(config(), folder, watcher=StopAt(5))
+    return folder
+
+
+@pytest.mark.parametrize("change", [
+    *(pytest.param((key, None), id=f"no {key}") for key in (
+        "pytorch-lightning_version", "optimizer_states", "lr_schedulers", "loops", "callbacks", "averaging_state",
+        "current_model_state",
+    )),
+    *(pytest.param((key, {}), id=f"empty {key}") for key in ("loops", "averaging_state", "current_model_state", "state_dict")),
+    *(pytest.param(("pytorch-lightning_version", v), id=f"version {v}") for v in (5, "x")),
+    *(pytest.param((key, []), id=f"empty {key}") for key in ("optimizer_states", "lr_schedulers")),
+    *(pytest.param((key, [{}]), id=f"hollow {key}") for key in ("optimizer_states", "lr_schedulers")),
+])  # fmt: skip
+def test_an_altered_last_ckpt_is_one_sentence(tmp_path: Path, cut_short: Path, change: tuple[str, Any]) -> None:
+    """Nothing is resumed from half of a state: it would be another run."""
+    folder = tmp_path / "run"
+    shutil.copytree(cut_short, folder)
+    values = torch.load(folder / "last.ckpt", weights_only=True)
+    key, value = change
+    values = {**values, key: value} if value is not None else {k: v for k, v in values.items() if k != key}
+    torch.save(values, folder / "last.ckpt")
+    with pytest.raises(
+        CheckpointError, match=r"last\.ckpt: a run cannot go on from this file \(it.*; start again"
+    ) as caught:
+        engine.train(config(), folder, resume=True)
+    assert "\n" not in str(caught.value)
+    assert losses(folder) == losses(cut_short)
 
 
 def test_a_finished_run_resumes_to_its_result(tmp_path: Path) -> None:

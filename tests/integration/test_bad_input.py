@@ -108,6 +108,13 @@ def test_train_refuses_bad_data(
         (["--init", "nowhere.ckpt"], ("nowhere.ckpt",)),
         (["--config", "nowhere.yaml"], ("nowhere.yaml",)),
         (["--resume"], ("no run to resume",)),
+        (["crop=1e9"], ("crop must be at most 16384",)),
+        (["batch=1e12"], ("batch must be at most",)),
+        (["noise=1e30"], ("noise must be at most",)),
+        (["steps=99999999999999999999"], ("steps",)),
+        (["seed=99999999999999999999"], ("seed",)),
+        (["lr=" + "1" * 400], ("lr",)),
+        (["network.num_classes=1000000000"], ("num_classes",)),
     ],
 )
 def test_train_refuses_wrong_words(
@@ -367,3 +374,46 @@ def test_a_folder_without_images_is_told_so(tmp_path: Path, model: Path, run: Ru
         ):
             code, _, err = run(*words)
             one_sentence(code, err, f"{tmp_path / 'empty'}: there are no images in this folder")
+
+
+def altered(model: Path, path: Path, *keys: str, to: object) -> Path:
+    """A checkpoint with one thing of it changed."""
+    values = torch.load(model, weights_only=True)
+    place = values
+    for key in keys[:-1]:
+        place = place.setdefault(key, {})
+    place[keys[-1]] = to
+    torch.save(values, path)
+    return path
+
+
+@pytest.mark.parametrize(
+    ("keys", "to", "says"),
+    [
+        (("papm", "config", "options", "min_side"), 20_000, "min_side"),
+        (("papm", "config", "options", "min_side"), 100_000, "min_side"),
+        (("papm", "options", "num_classes"), 10**9, "num_classes"),
+        (("papm", "step"), float("inf"), "not a whole papm checkpoint"),
+        (("papm", "format"), 99, "newer papm"),
+        (("papm", "format"), "x", "its format is 'x'"),
+        (("state_dict", "network.output.weight"), torch.empty(1, 32, 1, 1, device="meta"), "without values"),
+        (("state_dict", "network.output.weight"), torch.zeros(1, 32, 1, 1).to_sparse(), "sparse"),
+        (("state_dict", "network.output.weight"), torch.ones(1, 32, 1, 1).bool(), "torch.bool"),
+    ],
+)
+def test_predict_refuses_altered_checkpoints(
+    tmp_path: Path, photos: Path, model: Path, run: Run, keys: tuple[str, ...], to: object, says: str
+) -> None:
+    path = altered(model, tmp_path / "altered.ckpt", *keys, to=to)
+    if says == "newer papm":
+        altered(path, path, "papm", "version", to="x" * 10**6)
+    code, _, err = run("predict", path, photos / "1.jpg", "--out", tmp_path / "results", "--device", "cpu")
+    one_sentence(code, err, "altered.ckpt", says)
+    assert len(err) < len(str(path)) + 300 and not (tmp_path / "results").exists()
+
+
+def test_predict_enlarges_no_image_beyond_the_limit(tmp_path: Path, model: Path, run: Run) -> None:
+    Image.new("RGB", (4000, 2)).save(tmp_path / "strip.png")
+    path = altered(model, tmp_path / "altered.ckpt", "papm", "config", "options", "min_side", to=8192)
+    code, _, err = run("predict", path, tmp_path / "strip.png", "--out", tmp_path / "results", "--device", "cpu")
+    one_sentence(code, err, "strip.png", "would be enlarged to 16384000×8192")

@@ -1,8 +1,10 @@
 from __future__ import annotations
 
 import csv
+import errno
 import json
 import math
+import os
 from pathlib import Path
 
 import numpy as np
@@ -165,6 +167,19 @@ def test_a_failed_write_leaves_the_old_file_and_no_litter(tmp_path: Path) -> Non
         fail()
     assert path.read_text() == "old"
     assert list(tmp_path.iterdir()) == [path]
+
+
+def test_results_are_on_the_disk_before_they_take_their_place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = write_counts([], tmp_path / "counts.csv")
+    before = path.read_bytes()
+
+    def full(handle: int) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(os, "fsync", full)
+    with pytest.raises(DataError, match=r"counts.csv: cannot be written \(No space left on device\)"):
+        write_counts([prediction("a.jpg")], path)
+    assert path.read_bytes() == before and list(tmp_path.iterdir()) == [path]
 
 
 def test_a_place_that_cannot_be_written_is_named(tmp_path: Path) -> None:

@@ -45,7 +45,18 @@ class AtomicCheckpointIO(TorchCheckpointIO):
         write_atomic(Path(path), lambda stream: checkpoints.write(checkpoint, stream))
 
     def load_checkpoint(self, path: Any, map_location: Any = None, weights_only: bool | None = True) -> dict[str, Any]:
-        return checkpoints.read(Path(path))
+        values = checkpoints.read(Path(path))
+        parts = {"optimizer_states": list, "lr_schedulers": list, "loops": dict, "callbacks": dict}
+        for name, kind in parts.items():
+            if not values.get(name) or not isinstance(values[name], kind):
+                raise not_resumable(path, f"it has no {name}")
+        return values
+
+
+def not_resumable(path: Any, reason: str) -> CheckpointError:
+    """The error for a last.ckpt that was altered: a run that goes on from half of it would be another run."""
+    advice = "start again with another --out, or from its weights with --init"
+    return CheckpointError(f"{path}: a run cannot go on from this file ({reason}); {advice}")
 
 
 def check_finite(values: Any, path: Path, step: int) -> None:
@@ -115,6 +126,13 @@ class AveragedWeights(WeightAveraging):
         super().__init__(device=device, use_buffers=False)
         self.decay, self.watched = decay, watched
 
+    def on_load_checkpoint(
+        self, trainer: pl.Trainer, pl_module: pl.LightningModule, checkpoint: dict[str, Any]
+    ) -> None:
+        if "averaging_state" not in checkpoint or "current_model_state" not in checkpoint:
+            raise not_resumable(trainer.ckpt_path, "it has no averaged weights")
+        super().on_load_checkpoint(trainer, pl_module, checkpoint)
+
     def on_validation_epoch_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         if self.watched:
             super().on_validation_epoch_start(trainer, pl_module)
@@ -163,6 +181,11 @@ class Logbook(Callback):
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         self.best, self.latest = dict(state_dict["best"]), dict(state_dict["latest"])
         self.seconds = float(state_dict["seconds"])
+
+    @property
+    def began(self) -> bool:
+        """Whether all that a run goes on from was read, and steps are taken."""
+        return self._started > 0
 
     def elapsed(self) -> float:
         """Seconds of training so far, over all parts of a resumed run."""

@@ -42,10 +42,11 @@ from papm.engine.callbacks import (
     Keeper,
     Logbook,
     Watcher,
+    not_resumable,
 )
 from papm.engine.data import CountingData, several_classes
 from papm.engine.interrupts import StopOnInterrupt, interruptible
-from papm.engine.memory import with_memory
+from papm.engine.memory import no_memory, with_memory
 from papm.engine.module import CountingModule
 from papm.engine.processes import is_first_process, join_started, local_rank
 from papm.engine.result import Weights, finish
@@ -53,11 +54,14 @@ from papm.errors import ConfigError, PapmError, WriteError
 from papm.models.base import Progress
 from papm.predict.predictor import pick_device
 from papm.text import n_of
+from papm.untrusted import brief
 
 log = logging.getLogger(__name__)
 
 # Compiling takes most of a minute and saves about a quarter of a step of 5 to 15 ms (docs/results.md).
 COMPILE_PAYS = 5000
+# What Lightning raises of a checkpoint that lacks something, or has it in another shape.
+UNREADABLE = (LookupError, TypeError, ValueError, AttributeError, RuntimeError)
 # Where a whole step cannot be recorded: a CUDA graph for the forward pass and one for the backward pass.
 COMPILE_MODE = "reduce-overhead"
 
@@ -218,9 +222,13 @@ def fit(trainer: pl.Trainer, module: CountingModule, counting: CountingData, kno
     with without_known_warnings():
         try:
             trainer.fit(module, datamodule=counting, ckpt_path=known, weights_only=True)
-        except BaseException:
+        except BaseException as error:
             end_others(trainer)
-            raise
+            began = any(isinstance(c, Logbook) and c.began for c in trainer.callbacks)  # type: ignore[attr-defined]
+            if known is None or began or not isinstance(error, UNREADABLE) or no_memory(error):
+                raise
+            missing = isinstance(error, KeyError) and f"it has no {brief(str(error))}"
+            raise not_resumable(known, missing or "its weights or its version are not those of this run") from None
 
 
 def end_others(trainer: pl.Trainer) -> None:

@@ -7,13 +7,10 @@ import hashlib
 import http.client
 import logging
 import os
-import pickle
 import urllib.request
-import warnings
-import zipfile
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, cast
+from typing import cast
 
 import torch
 from safetensors.torch import load_file
@@ -23,6 +20,7 @@ from papm.errors import CheckpointError, unknown
 from papm.files import cache_root
 from papm.models.base import Progress
 from papm.models.vgg import VGGTrunk, convolutions, parameter_shapes
+from papm.untrusted import load_tensors
 
 log = logging.getLogger(__name__)
 
@@ -129,10 +127,11 @@ def read_weights(path: str | Path) -> dict[str, Tensor]:
     try:
         if path.suffix == ".safetensors":
             return load_file(path)
-        content = load_safely(path)
-    except Exception as error:  # a damaged pickle can raise anything
+        content = load_tensors(path)
+    except Exception as error:  # a damaged file can raise anything
+        reason = error if isinstance(error, ValueError) else "it is damaged, or something else"
         raise CheckpointError(
-            f"{path} cannot be read as weights: {why_unreadable(path, error)}; give a .safetensors or .pth file of tensors"
+            f"{path} cannot be read as weights: {reason}; give a .safetensors or .pth file of tensors"
         ) from error
     if isinstance(content, dict) and "papm" in content:
         raise CheckpointError(f"{path} is a papm checkpoint, not weights of a trunk; start from it with --init")
@@ -141,41 +140,6 @@ def read_weights(path: str | Path) -> dict[str, Tensor]:
     ):
         raise CheckpointError(f"{path} holds more than named tensors; save the state dict of the network alone")
     return cast("dict[str, Tensor]", content)
-
-
-def load_safely(path: Path) -> Any:
-    """What torch saved in a file, on the CPU: tensors and plain types; never runs code from the file."""
-    with warnings.catch_warnings():  # of pickle protocols
-        warnings.simplefilter("ignore")
-        return torch.load(path, map_location="cpu", weights_only=True)
-
-
-def why_unreadable(path: Path, error: Exception) -> str:
-    """Why a file cannot be read as tensors, in words: torch speaks of its own options, at length."""
-    try:
-        with path.open("rb") as file:
-            head = file.read(512)
-        members = None
-        if head[:2] == b"PK":
-            with zipfile.ZipFile(path) as archive:
-                members = archive.namelist()
-    except OSError as e:
-        return f"it cannot be opened ({e.strerror or e})"
-    except (zipfile.BadZipFile, ValueError, NotImplementedError):
-        return "it is cut off or damaged"
-    if not head:
-        return "it is empty"
-    if head.startswith(b"version https://git-lfs"):
-        return "it is a pointer of Git LFS, not the file itself ('git lfs pull' fetches that)"
-    if head.lstrip().lower().startswith((b"<!doctype", b"<html")):
-        return "it is a web page; a download went wrong"
-    if members is not None and not any(name.endswith("data.pkl") for name in members):
-        return "it is a zip archive of something else"
-    if isinstance(error, pickle.UnpicklingError) and (members is not None or head[:1] == b"\x80"):
-        return "it holds Python objects other than tensors, which could run code and are not loaded"
-    if members is None and all(byte >= 32 or byte in b"\t\n\r\f" for byte in head):
-        return "it is a text file"
-    return "it is damaged, or something else"
 
 
 def load_trunk(module: nn.Module, source: str | Path, arch: str, progress: Progress | None = None) -> WeightsUsed:
@@ -260,6 +224,8 @@ def _copy(module: nn.Module, given: dict[str, Tensor], path: Path, prefix: str, 
                 f"{path}: key '{prefix}{name}' has shape {list(value.shape)} instead of {list(own.shape)}; "
                 f"this is not the file of {what}"
             )
+        if value.is_floating_point() != own.is_floating_point():
+            raise CheckpointError(f"{path}: key '{prefix}{name}' holds {value.dtype}, not {own.dtype}")
         if value.is_floating_point() and not bool(value.isfinite().all()):
             raise CheckpointError(f"{path}: key '{prefix}{name}' holds values that are not finite; the file is damaged")
     extra = sorted(set(given) - set(wanted))

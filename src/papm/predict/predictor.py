@@ -259,7 +259,7 @@ class Counter:
             raise DataError(
                 f"a region of interest is bool [{size[0]}, {size[1]}] for this image, not {list(roi.shape)}"
             )
-        seen = seen_size(size, self.resize, self.scale)
+        seen = seen_size(size, self.resize, self.scale, name or "image")
         self._refuse_larger(name, size, seen, max_pixels() if limit is None else limit)
         if seen == size:
             return self._predict(image, points, name, roi, on_tile, beside)

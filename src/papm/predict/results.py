@@ -9,7 +9,6 @@ from __future__ import annotations
 import csv
 import json
 import math
-import os
 import re
 import shutil
 import tempfile
@@ -22,6 +21,7 @@ from typing import IO, Any
 import numpy as np
 
 from papm.errors import DataError
+from papm.files import replacing
 from papm.structures import Prediction
 
 COUNTS, POINTS, RESULTS, DENSITY = "counts.csv", "points.csv", "results.json", "density"
@@ -159,28 +159,11 @@ def file_names(names: Sequence[str]) -> list[str]:
 @contextmanager
 def atomic(path: str | Path, mode: str, **options: Any) -> Iterator[IO[Any]]:
     """Open a file for writing that takes the place of `path` only when everything was written; folders are made."""
-    path = Path(path)
-    temporary: Path | None = None
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        descriptor, name = tempfile.mkstemp(dir=path.parent, prefix=".", suffix=".tmp")
-        temporary = Path(name)
-        with os.fdopen(descriptor, mode, **options) as file:
+        with replacing(Path(path), mode, **options) as file:
             yield file
-        temporary.chmod(0o666 & ~_umask())  # mkstemp makes private files
-        temporary.replace(path)
-        temporary = None
     except OSError as error:
         raise DataError(f"{path}: cannot be written ({error.strerror or error})") from error
-    finally:
-        if temporary is not None:
-            temporary.unlink(missing_ok=True)
-
-
-def _umask() -> int:
-    mask = os.umask(0)
-    os.umask(mask)
-    return mask
 
 
 @contextmanager

@@ -22,14 +22,16 @@ def check_scale(scale: float | None) -> float | None:
     return scale
 
 
-def seen_size(size: tuple[int, int], rule: Resize, scale: float | None = None) -> tuple[int, int]:
+def seen_size(
+    size: tuple[int, int], rule: Resize, scale: float | None = None, name: str = "image"
+) -> tuple[int, int]:
     """(H, W) at which an image of `size` is counted: by the rule of the training, or by a factor given instead.
 
     >>> seen_size((8000, 10000), Resize(max_side=640)), seen_size((8000, 10000), Resize(max_side=640), 0.25)
     ((512, 640), (2000, 2500))
     """
     if scale is None:
-        return rule.size(*size)
+        return rule.size(*size, name)
     height, width = (max(1, round(side * scale)) for side in size)
     if height * width > max(max_pixels(), size[0] * size[1]):
         raise DataError(
