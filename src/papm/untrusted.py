@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pickle
+import re
 import reprlib
 import warnings
 import zipfile
@@ -141,7 +142,9 @@ def _why_unreadable(path: Path, error: Exception) -> str:
     if head.lstrip().lower().startswith((b"<!doctype", b"<html")):
         return "it is a web page; a download went wrong"
     if isinstance(error, pickle.UnpicklingError) and head[:1] in (b"P", b"\x80"):
-        return "it holds Python objects other than tensors, which could run code and are not loaded"
+        found = re.search(r"GLOBAL ([\w.]+)|([\w.]+) was not an allowed global", str(error))
+        named = f" ({found[1] or found[2]})" if found else ""
+        return f"it holds Python objects other than tensors{named}, which could run code and are not loaded"
     if head[:2] != b"PK" and all(byte >= 32 or byte in b"\t\n\r\f" for byte in head):
         return "it is a text file"
     return "it is damaged, or something else"
