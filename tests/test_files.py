@@ -10,9 +10,11 @@ from pathlib import Path
 from typing import IO
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from papm.errors import PapmError
-from papm.files import cache_root, private_folder, write_atomic, write_json, write_text
+from papm.files import cache_root, guarded, private_folder, unguarded, write_atomic, write_json, write_text
 from papm.predict.results import write_counts
 
 
@@ -136,3 +138,11 @@ def test_the_cache_folder_of_the_desktop(
     assert cache_root() == tmp_path / expected
     monkeypatch.setenv("PAPM_CACHE", "/first")
     assert cache_root() == Path("/first")
+
+
+@given(st.text(max_size=8) | st.text(alphabet="'=+-@\t\r\n1a", max_size=6))
+def test_cells_come_back_and_are_no_formulas(text: str) -> None:
+    cell = guarded(text)
+    assert unguarded(cell) == text
+    if cell and cell[0] in "=+-@\t\r\n":
+        assert not math.isnan(float(cell))  # a number

@@ -1,4 +1,6 @@
-"""Writing files so that a reader sees the old one or the new one, never half of one; reading our own JSON; the cache folder."""
+"""Writing files so that a reader sees the old one or the new one, never half of one; reading our own JSON; cells of
+tables; the cache folder.
+"""
 
 from __future__ import annotations
 
@@ -6,6 +8,7 @@ import contextlib
 import errno
 import json
 import os
+import re
 import secrets
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -85,3 +88,27 @@ def read_object(path: Path, advice: str) -> dict[str, Any]:
     if not isinstance(value, dict):
         raise PapmError(f"{path}: holds no JSON object; {advice}")
     return value
+
+
+_FORMULA = re.compile(
+    r"'*[=+\-@\t\r\n]"
+)  # what a cell begins with that a spreadsheet computes, behind our own sign or not
+_NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?", re.ASCII)
+
+
+def guarded(text: str) -> str:
+    """Text for a cell of a CSV file, with an apostrophe before what a spreadsheet would take for a formula; not numbers.
+
+    >>> guarded("=1+1.png"), guarded("a=1.png"), guarded("-2.5"), guarded("'=1")
+    ("'=1+1.png", 'a=1.png', '-2.5', "''=1")
+    """
+    return f"'{text}" if _FORMULA.match(text) and not _NUMBER.fullmatch(text) else text
+
+
+def unguarded(cell: str) -> str:
+    """The text that `guarded` was given.
+
+    >>> unguarded("'=1+1.png"), unguarded("'a'"), unguarded("''=1")
+    ('=1+1.png', "'a'", "'=1")
+    """
+    return cell[1:] if cell.startswith("'") and _FORMULA.match(cell) else cell

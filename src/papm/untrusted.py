@@ -73,7 +73,7 @@ class _Loader(yaml.SafeLoader):
     def compose_node(self, parent: yaml.Node | None, index: Any) -> yaml.Node | None:
         problem = "aliases (*name) are not read: write the value out" if self.check_event(yaml.AliasEvent) else None
         if problem or self.depth > DEEPEST:
-            where = self.peek_event().start_mark
+            where = self.peek_event().start_mark  # type: ignore[no-untyped-call]
             raise yaml.MarkedYAMLError(problem=problem or f"nested more than {DEEPEST} deep", problem_mark=where)
         self.depth += 1
         node = super().compose_node(parent, index)
@@ -89,7 +89,7 @@ def load_yaml(text: str) -> Any:
     try:
         values = loader.get_single_data()
     finally:
-        loader.dispose()  # type: ignore[no-untyped-call]
+        loader.dispose()
     require_plain(values)
     return values
 
@@ -121,7 +121,7 @@ def _require_stored(path: Path) -> None:
     try:
         with zipfile.ZipFile(path) as archive:
             records = archive.infolist()
-    except (zipfile.BadZipFile, NotImplementedError, UnicodeError):
+    except Exception:  # struct.error, ValueError, … as the damage will have it
         raise ValueError("it is cut off or damaged") from None
     if not any(r.filename.endswith("data.pkl") for r in records):
         raise ValueError("it is a zip archive of something else")

@@ -14,6 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from papm.errors import DataError
+from papm.files import unguarded
 from papm.predict.results import (
     atomic,
     file_names,
@@ -30,7 +31,8 @@ ODD_NAMES = ['a, "b".jpg', "héß 群衆.png", "two\nlines.jpg", "sub/dir/IMG_1.
 
 def read_csv(path: Path) -> list[dict[str, str]]:
     with path.open(encoding="utf-8", errors="surrogateescape", newline="") as file:
-        return list(csv.DictReader(file))
+        rows = list(csv.DictReader(file))
+    return [{**row, "image": unguarded(row["image"])} for row in rows]
 
 
 def prediction(name: str = "x.jpg", n: int = 2, **options: object) -> Prediction:
@@ -192,3 +194,15 @@ def test_files_are_readable_by_others(tmp_path: Path) -> None:
     plain = tmp_path / "plain"
     plain.write_text("")
     assert write_counts([], tmp_path / "c.csv").stat().st_mode == plain.stat().st_mode
+
+
+@pytest.mark.parametrize(
+    "name", ["=cmd|' /C calc'!A0.png", "+1+1.png", "-2+3.png", "@SUM(1).png", "\t=1", "\r=1", "'=1"]
+)
+def test_names_are_no_formulas(tmp_path: Path, name: str) -> None:
+    p = prediction(name, by_class=(1.0, 1.25))
+    for path in write_results([p], tmp_path, classes=[name, "-5"])[:2]:
+        with path.open(newline="") as file:
+            rows = list(csv.reader(file))
+        assert rows[1][0] == f"'{name}" and rows[1][1][0].isdigit()
+        assert not any(cell[:1] in tuple("=+-@\t\r") for cell in rows[0] + rows[1][:1] if cell)

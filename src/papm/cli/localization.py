@@ -253,11 +253,11 @@ def _title(points: PointSet) -> str:
 
 def _write(path: Path, points: PointSet, matched: Mapping[str, Sequence[int]]) -> None:
     """One line an image: how many points, how many objects, how many of them paired."""
-    from papm.files import write_text
+    from papm.files import guarded, write_text
 
     buffer = io.StringIO()
     writer = csv.writer(buffer, lineterminator="\n")
     writer.writerow(["image", "predicted", "objects", *matched])
     for name, p, t, *found in zip(points.names, points.predicted, points.truth, *matched.values()):
-        writer.writerow([name, len(p), len(t), *found])
+        writer.writerow([guarded(name), len(p), len(t), *found])
     write_text(path, buffer.getvalue())

@@ -48,7 +48,8 @@ def pair(a: Tensor, b: Tensor, reach: float) -> tuple[NDArray[np.int64], NDArray
     one, other = a.double().numpy().reshape(-1, 2), b.double().numpy().reshape(-1, 2)
     i, j = _near(one, other, reach)
     distance: Array = np.sqrt(((one[i] - other[j]) ** 2).sum(1))
-    i, j, distance = (x[distance < reach] for x in (i, j, distance))
+    near = distance < reach
+    i, j, distance = i[near], j[near], distance[near]
     # Most points of two careful people have no choice; the others are few.
     taken = (np.bincount(i)[i] == 1) & (np.bincount(j)[j] == 1)
     rest = np.flatnonzero(~taken)

@@ -17,7 +17,7 @@ from papm.data.base import Dataset, require_annotated
 from papm.data.classes import class_names, require_labels
 from papm.data.resize import resized_region
 from papm.errors import DataError
-from papm.files import write_text
+from papm.files import guarded, write_text
 from papm.metrics import game
 from papm.metrics.counting import CountingScore, bootstrap, counting_errors
 from papm.predict.predictor import COUNTS, class_counts, counts, objects, require_finite
@@ -211,5 +211,5 @@ def write_evaluation(path: Path, found: Evaluation) -> None:
     writer.writerow(["image", "predicted", "truth", "truth_in_image", *more, *(f"by_{m}" for m in found.by_model)])
     for name, p, t, i, apart, alone in sorted(rows, key=lambda r: -abs(r[1] - r[2])):
         of_class = [cell for a, b in apart for cell in (f"{a:.3f}", f"{b:.0f}")]
-        writer.writerow([name, f"{p:.3f}", f"{t:.0f}", f"{i:.0f}", *of_class, *(f"{m:.3f}" for m in alone)])
+        writer.writerow([guarded(name), f"{p:.3f}", f"{t:.0f}", f"{i:.0f}", *of_class, *(f"{m:.3f}" for m in alone)])
     write_text(path, buffer.getvalue())

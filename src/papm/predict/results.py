@@ -1,7 +1,8 @@
 """Result files of predictions: counts.csv, points.csv, results.json, and the density maps as .npy.
 
 Every file is written beside its place and renamed, so a reader never meets half a file. Counts and scores are rounded to
-four decimals, coordinates to two. Text is UTF-8; names with commas, quotes or line breaks are quoted as CSV readers expect.
+four decimals, coordinates to two. Text is UTF-8; names with commas, quotes or line breaks are quoted as CSV readers expect, and
+those that a spreadsheet would take for a formula begin with an apostrophe.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from typing import IO, Any
 import numpy as np
 
 from papm.errors import DataError
-from papm.files import replacing
+from papm.files import guarded, replacing
 from papm.structures import Prediction
 
 COUNTS, POINTS, RESULTS, DENSITY = "counts.csv", "points.csv", "results.json", "density"
@@ -191,8 +192,9 @@ def _write_csv(path: str | Path, header: Sequence[str], rows: Sequence[Sequence[
         plain = csv.writer(file, lineterminator="\n")
         # before Python 3.13 a lone carriage return goes out bare, and readers take it for the end of a line
         quoted = csv.writer(file, lineterminator="\n", quoting=csv.QUOTE_ALL)
-        for row in (header, *rows):
-            (quoted if "\r" in row[0] else plain).writerow(row)
+        for cells in (header, *rows):
+            row = [guarded(c) if isinstance(c, str) else c for c in cells]
+            (quoted if any("\r" in str(c) for c in row) else plain).writerow(row)
     return Path(path)
 
 

@@ -18,6 +18,7 @@ from pathlib import Path
 
 from papm.data.readers.faults import AnnotationError, Fault, coordinate, newlines, read_text, safe_relative
 from papm.data.readers.records import Points, Table, same_labelling
+from papm.files import unguarded
 from papm.images import is_image_name
 
 X_NAMES = frozenset({"x", "col", "column", "px", "pos_x", "x_px", "x_coord", "center_x", "cx", "centroid x px"})
@@ -116,6 +117,7 @@ def _add_row(
         out.faults.append(Fault(path, number, str(e)))
         return
     label = cells[columns.label].strip() if columns.label is not None and columns.label < len(cells) else None
+    label = None if label is None else unguarded(label)
     if categories is None or (label or "") in categories:
         out.add(xy, label or None, number)
 
@@ -163,7 +165,7 @@ def read_csv(path: Path, categories: Collection[str] | None = None) -> Table:
             table.faults.append(Fault(path, number, f"expected image, x and y, found {len(cells)} fields"))
             continue
         try:
-            cell = cells[columns.image]
+            cell = unguarded(cells[columns.image])
             name = str(safe_relative(_measured(cell) if columns.imagej else cell))
         except ValueError as e:
             table.faults.append(Fault(path, number, str(e)))
