@@ -65,20 +65,14 @@ def test_images_of_one_name_do_not_replace_each_other(folders: Path, run_papm: R
 def test_an_image_that_is_large_only_to_the_network(
     folders: Path, run_papm: Run, monkeypatch: pytest.MonkeyPatch, several: bool
 ) -> None:
-    """A strip is padded, and a model may enlarge: what it would compute is bounded, not only what the file holds."""
-    model, out = folders / "m.ckpt", folders / "out"
-    torch.manual_seed(0)
-    options = {"min_side": 64}
-    spec = ModelSpec("tiny", {}, "hd-papm", {"options": options})
-    checkpoint.save(model, spec, models.create("tiny").state_dict())
-    Image.new("RGB", (5000, 1)).save(folders / "strip.png")  # 64 × 320,000 for this model
+    """A strip is padded: what the network would compute is bounded, not only what the file holds."""
+    model, out = save(folders / "m.ckpt", "tiny"), folders / "out"
+    Image.new("RGB", (50_000, 1)).save(folders / "strip.png")  # 32 × 50,000 for a network
     monkeypatch.setenv("PAPM_MAX_PIXELS", "1000000")
     others = [folders / "a", folders / "b"] if several else []
     code, _, error = run_papm("predict", model, folders / "strip.png", *others, "--out", out)
     assert code == 2
-    assert (
-        "strip.png: 5000×1, resized and padded for this model, is 20.48 megapixels, more than the limit of 1" in error
-    )
+    assert "strip.png: 50000×1, resized and padded for this model, is 1.6 megapixels, more than the limit of 1" in error
     assert (out / "counts.csv").exists() == several and (not several or len(rows(out / "counts.csv")) == 2)
 
 
