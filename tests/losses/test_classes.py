@@ -12,7 +12,6 @@ from papm import losses
 from papm.errors import ConfigError, DataError
 from papm.losses.base import CountingLoss, LossContext
 from papm.losses.classes import ClassLoss, by_class
-from papm.losses.regions import RegionLoss
 from papm.methods import METHODS
 from papm.structures import DensityOutput, PointBatch
 
@@ -88,24 +87,6 @@ def test_points_go_to_their_maps_with_padding_at_the_end() -> None:
     for row in range(6):
         assert (made.labels[row][made.valid[row]] == row % 3).all()
     assert made.valid[5].sum() == 0  # the second image has nothing of the last class
-
-
-def test_blocks_and_classes_together() -> None:
-    """A count over blocks, class by class: what both wrappers do, in either nesting's arithmetic."""
-    density, points, _ = scene(2)
-    loss = RegionLoss(ClassLoss(losses.create("sc", stride=STRIDE, w_tv=0.0), 2), 24)
-    found = loss(density, points).total
-    wanted = torch.tensor(0.0)
-    assert points.labels is not None
-    for b in range(2):
-        for k in range(2):
-            xy = points.xy[b][points.valid[b] & (points.labels[b] == k)]
-            for i in range(2):
-                for j in range(2):
-                    inside = (xy >= torch.tensor([24 * j, 24 * i])) & (xy < torch.tensor([24 * (j + 1), 24 * (i + 1)]))
-                    block = density[b, k, 3 * i : 3 * i + 3, 3 * j : 3 * j + 3].sum()
-                    wanted = wanted + (block - inside.all(1).sum()).abs() / 2
-    torch.testing.assert_close(found, wanted)
 
 
 def test_what_does_not_fit_is_refused() -> None:

@@ -18,7 +18,6 @@ from papm.losses import LossContext
 from papm.losses.base import CountingLoss
 from papm.losses.classes import ClassLoss
 from papm.losses.forward import ForwardLoss, KnownKind, displacement_kernel
-from papm.losses.regions import RegionLoss
 from papm.losses.transport import TransportLoss
 from papm.points import displace
 from papm.structures import LossOutput, PointBatch
@@ -320,11 +319,11 @@ def test_no_distance_is_the_loss_itself() -> None:
         torch.testing.assert_close(corrected(name, distance=0.0)(z, points).total, wanted)
 
 
-def test_several_classes_and_blocks() -> None:
-    """Inside are blocks and classes; the map of every class is displaced by itself."""
+def test_several_classes() -> None:
+    """The map of every class is displaced by itself."""
     z = torch.rand(2, 2, 8, 8)
     points = PointBatch.from_list([torch.rand(6, 2) * 64] * 2, labels=[torch.tensor([0, 1, 0, 1, 1, 0])] * 2)
-    inside = RegionLoss(ClassLoss(losses.create("hd-papm", stride=STRIDE), 2), 32)
+    inside = ClassLoss(losses.create("hd-papm", stride=STRIDE), 2)
     loss = ForwardLoss(inside, 12.0)
     assert loss.maps == 2 and loss.halo == inside.halo
     one = corrected("hd-papm", distance=12.0)
@@ -341,7 +340,6 @@ def test_several_classes_and_blocks() -> None:
     ("make", "message"),
     [
         (lambda: ForwardLoss(losses.create("p2p-papm"), 8.0), "this one matches points"),
-        (lambda: RegionLoss(corrected(), 32), "goes around the loss on blocks"),
         (lambda: corrected(distance=-1.0), "finite number of pixels"),
         (lambda: corrected(distance=math.nan), "finite number of pixels"),
         (lambda: corrected(kind="rings"), "ring"),  # type: ignore[arg-type]

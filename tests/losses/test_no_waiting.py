@@ -21,7 +21,6 @@ from papm import losses
 from papm.losses import LossContext, PointLoss
 from papm.losses.base import CountingLoss
 from papm.losses.forward import ForwardLoss
-from papm.losses.regions import RegionLoss
 from papm.matching import cuda as matching_cuda
 from papm.structures import LossOutput, PointBatch, PointProposals
 from papm.transport import cuda as transport_cuda
@@ -119,15 +118,6 @@ def test_density_losses_wait_for_nothing(name: str, known: bool) -> None:
     guarded(loss, lambda: loss(density(), batch, context=context(batch) if known else None))
 
 
-@pytest.mark.parametrize("name", DENSITY)
-def test_losses_on_blocks_wait_for_nothing(name: str) -> None:
-    loss = losses.create(name, stride=STRIDE).to("meta")
-    if loss.needs_images:
-        return
-    blocks, batch = RegionLoss(loss, 32), points()
-    guarded(blocks, lambda: blocks(density(), batch, context=context(batch)))
-
-
 @pytest.mark.parametrize(
     ("name", "kind"),
     [("hd-papm", "ring"), ("hd-papm", "disc"), ("hd-papm", "gaussian"), ("bl", "ring"), ("al-papm", "ring")],
@@ -135,9 +125,9 @@ def test_losses_on_blocks_wait_for_nothing(name: str) -> None:
 @pytest.mark.parametrize("known", [True, False], ids=["context", "crop alone"])
 def test_corrected_losses_wait_for_nothing(name: str, kind: Any, known: bool) -> None:
     batch = points()
-    for margin, region in ((0, 0), (16, 32)):
+    for margin in (0, 16):
         loss = losses.create(name, stride=STRIDE).to("meta")
-        around = ForwardLoss(RegionLoss(loss, region, margin) if region else loss, 12.0, kind, margin)
+        around = ForwardLoss(loss, 12.0, kind, margin)
         given = context(batch) if known else None
         guarded(around, functools.partial(lambda *a: a[0](density(), batch, context=a[1]), around, given))
 

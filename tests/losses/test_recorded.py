@@ -17,7 +17,6 @@ from papm.losses.base import CountingLoss, LossContext
 from papm.losses.classes import ClassLoss
 from papm.losses.forward import ForwardLoss
 from papm.losses.recorded import AFTER, Recorder, flatten, rebuild
-from papm.losses.regions import RegionLoss
 from papm.structures import LossOutput, PointBatch
 
 RECORDABLE = [n for n in losses.names() if n not in ("kdmg", "p2pnet", "p2p-papm", "p2p-papm-literal", "ial")]
@@ -118,9 +117,7 @@ class Grows(CountingLoss):
         return LossOutput(total, {"sum": total})
 
 
-@pytest.mark.parametrize(
-    "wrap", [lambda loss: RegionLoss(loss, 64), lambda loss: ClassLoss(loss, 1), lambda loss: ForwardLoss(loss, 8.0)]
-)
+@pytest.mark.parametrize("wrap", [lambda loss: ClassLoss(loss, 1), lambda loss: ForwardLoss(loss, 8.0)])
 def test_a_loss_around_one_that_changes_on_the_way(wrap: Callable[[CountingLoss], CountingLoss]) -> None:
     """Recorded, the loss inside is no longer called: it must hear of the progress all the same."""
     loss, recorder = wrap(Grows(8)), Recorder(lambda function, pool: ((lambda: None), function()))
@@ -132,9 +129,7 @@ def test_a_loss_around_one_that_changes_on_the_way(wrap: Callable[[CountingLoss]
     assert len(recorder.records) == 2
 
 
-@pytest.mark.parametrize(
-    "wrap", [lambda loss: RegionLoss(loss, 64), lambda loss: ClassLoss(loss, 1), lambda loss: ForwardLoss(loss, 8.0)]
-)
+@pytest.mark.parametrize("wrap", [lambda loss: ClassLoss(loss, 1), lambda loss: ForwardLoss(loss, 8.0)])
 def test_a_loss_is_the_same_after_another_was_put_around_it(
     wrap: Callable[[CountingLoss], CountingLoss], monkeypatch: pytest.MonkeyPatch
 ) -> None:

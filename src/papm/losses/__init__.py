@@ -3,7 +3,7 @@
 A loss is one file and one `register` line; importing it here makes it known.
 """
 
-from papm.losses import bayesian, classes, density, forward, kdmg, noisecc, points, regions, transport, unbalanced
+from papm.losses import bayesian, classes, density, forward, kdmg, noisecc, points, transport, unbalanced
 from papm.losses.base import CountingLoss, LossContext, PointLoss, create, names, options
 
 __all__ = [
@@ -20,7 +20,6 @@ __all__ = [
     "noisecc",
     "options",
     "points",
-    "regions",
     "transport",
     "unbalanced",
 ]
