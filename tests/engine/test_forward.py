@@ -18,7 +18,7 @@ from papm.engine.build import build_loss, resolve
 from papm.engine.data import CountingData
 from papm.errors import ConfigError
 from papm.losses.classes import ClassLoss
-from papm.losses.forward import ForwardLoss
+from papm.losses.forward_correction import ForwardLoss
 from papm.losses.transport import TransportLoss
 from papm.study import training
 

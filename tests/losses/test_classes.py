@@ -94,9 +94,9 @@ def test_what_does_not_fit_is_refused() -> None:
     loss = ClassLoss(losses.create("sc", stride=STRIDE), 2)
     with pytest.raises(DataError, match="needs the class of each point"):
         loss(density, points.to_list())
-    with pytest.raises(ConfigError, match="needs 2 maps an image, the network gives 1"):
+    with pytest.raises(ConfigError, match="needs 2 maps per image, the network gives 1"):
         loss(density[:, :1], points)
-    with pytest.raises(ConfigError, match="needs one map an image, the network gives 2"):
+    with pytest.raises(ConfigError, match="needs one map per image, the network gives 2"):
         losses.create("sc", stride=STRIDE)(density, points)
     assert points.labels is not None
     points.labels[0, 0] = 2
@@ -104,7 +104,7 @@ def test_what_does_not_fit_is_refused() -> None:
         loss(density, points)
     with pytest.raises(ConfigError, match="knows classes by itself"):
         ClassLoss(losses.create("p2pnet"), 2)
-    with pytest.raises(ConfigError, match=r"leave loss\.reduction at mean"):
-        ClassLoss(losses.create("dm-count", reduction="sum"), 2)
+    with pytest.raises(ConfigError, match=r"leave loss\.published at false"):
+        ClassLoss(losses.create("dm-count", published=True), 2)
     with pytest.raises(ConfigError, match="at least one class"):
         ClassLoss(losses.create("sc"), 0)

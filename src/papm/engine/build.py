@@ -21,7 +21,7 @@ from papm.engine.data import several_classes
 from papm.errors import ConfigError, unknown
 from papm.imagenet import normalize
 from papm.losses.classes import ClassLoss
-from papm.losses.forward import ForwardLoss
+from papm.losses.forward_correction import ForwardLoss
 from papm.models import Network
 from papm.models.base import Progress
 

@@ -24,7 +24,7 @@ NAMED = ("dataset", "method", "backbone")
 # Settings that no longer exist. Trainings that left them at these values are what they are without them.
 GONE: Mapping[str, Any] = {
     "region": 0, "loss.balance": 0, "loss.w_count": 0, "loss.bounded": False, "loss.sigma_min": 3, "loss.ignore_border": 0,
-    "loss.count_weight": 0,
+    "loss.count_weight": 0, "loss.normalizer": "weighted", "loss.reduction": "mean",
 }  # fmt: skip
 NONE, PRETRAINED = "none", "pretrained"  # `weights`: a result knows the file's checksum, not what it was called
 

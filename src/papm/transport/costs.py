@@ -24,7 +24,8 @@ from papm import ggd
 from papm.errors import ConfigError, unknown
 
 Anchor = Literal["crop", "image"]
-NAMES = ("l2", "ggd-l2", "ggd-l1", "log-ggd", "perspective")
+CostName = Literal["l2", "ggd-l2", "ggd-l1", "log-ggd", "perspective"]
+NAMES = get_args(CostName)
 FARTHEST = 1e5  # pixels; no image is wider
 
 
