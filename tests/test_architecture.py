@@ -28,7 +28,7 @@ LAYERS: tuple[tuple[str, ...], ...] = (
         "structures",
         "ggd",
         "points",
-        "windows",
+        "_draw",
     ),
     ("targets", "transport", "matching", "data"),
     ("losses", "models", "metrics", "localize", "chances"),

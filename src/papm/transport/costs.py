@@ -76,8 +76,7 @@ class Cost:
         elif self.name == "ggd-l2":
             cost = ggd.transport_cost(r2, self.sigma, self.shape)
         elif self.name == "ggd-l1":
-            t = (r2 / (2 * self.sigma**2)).pow(self.shape / 2)
-            cost = r2.sqrt() * torch.exp(t.clamp(max=80.0))  # bounded as in ggd.transport_cost
+            cost = r2.sqrt() * ggd.inverse_kernel(r2, self.sigma, self.shape)
         elif self.name == "log-ggd":
             cost = (r2 / self.sigma**2).pow(self.shape / 2)
         else:
