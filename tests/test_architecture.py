@@ -16,6 +16,7 @@ ROOT = Path(papm.__file__).parent
 LAYERS: tuple[tuple[str, ...], ...] = (
     (
         "errors",
+        "registry",
         "version",
         "text",
         "compiled",
@@ -28,8 +29,8 @@ LAYERS: tuple[tuple[str, ...], ...] = (
         "structures",
         "ggd",
         "points",
-        "windows",
         "untrusted",
+        "_draw",
     ),
     ("targets", "transport", "matching", "data"),
     ("losses", "models", "metrics", "localize", "chances"),

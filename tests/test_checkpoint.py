@@ -20,6 +20,7 @@ from papm import checkpoint, models
 from papm.checkpoint import FORMAT, ModelSpec, assign, build, load, read, resolve, save
 from papm.config import TrainConfig, to_mapping
 from papm.errors import CheckpointError, PapmError
+from papm.predict.predictor import Counter
 
 SPEC = ModelSpec("tiny", {"stride": 8}, "hd-papm", to_mapping(TrainConfig(loss={"sigma": 6.0})), 1200)
 
@@ -60,6 +61,21 @@ def test_round_trip(saved: Path) -> None:
     image = torch.randn(1, 3, 40, 56)
     assert torch.equal(made(image).density, network()(image).density)
     assert read(saved)["papm"]["format"] == FORMAT
+
+
+def test_settings_that_no_longer_exist_do_not_matter(tmp_path: Path) -> None:
+    """A model of an older papm stores settings and options of its loss that are gone since: it counts as it did."""
+    path = tmp_path / "old.ckpt"
+    config = {
+        **to_mapping(TrainConfig()),
+        "region": 128,
+        "loss": {"bounded": True, "ignore_border": 8.0, "balance": 1.0},
+    }
+    save(path, ModelSpec("tiny", {"stride": 8}, "p2p-papm", config, 1200), network().state_dict())
+    image = torch.randint(0, 255, (3, 40, 56), dtype=torch.uint8)
+    new = tmp_path / "new.ckpt"
+    save(new, SPEC, network().state_dict())
+    assert Counter.load(path, "cpu").predict(image).count == Counter.load(new, "cpu").predict(image).count
 
 
 def test_only_plain_types_are_stored(saved: Path) -> None:

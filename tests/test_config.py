@@ -227,7 +227,7 @@ RULES: list[tuple[dict[str, Any], str]] = [
     *[({k: 0}, f"{k} must be at least 1, not 0") for k in ("steps", "batch", "devices", "log_every", "save_every")],
     ({"crop": 8}, "crop must be at least 16"),
     *[({k: -1}, f"{k} must not be negative, but is -1") for k in
-      ("lr", "trunk_lr", "loss_lr", "weight_decay", "warmup", "clip", "margin", "region", "noise", "correct",
+      ("lr", "trunk_lr", "loss_lr", "weight_decay", "warmup", "clip", "margin", "noise", "correct",
        "eval_every", "seed")],
     *[({k: v}, f"{k} is a probability") for k in ("flip", "grey") for v in (-0.1, 1.1)],
     *[({"ema": v}, "ema is a decay") for v in (-0.1, 1.0)],
@@ -237,10 +237,7 @@ RULES: list[tuple[dict[str, Any], str]] = [
     ({"scale_max": 11.0}, "scale_min ≤ scale_max within"),
     ({"crop": 250}, "multiples of 16"),
     ({"margin": 8}, "multiples of 16"),
-    ({"region": 100}, "multiples of 16"),
     ({"crop": 64, "margin": 32}, "leaves nothing of a crop of 64"),
-    ({"crop": 256, "region": 96}, "region=96 must divide"),
-    ({"crop": 256, "margin": 16, "region": 64}, "region=64 must divide the crop inside its margin, 224"),
     ({"correct": 8.0, "scale_max": 1.3}, "correct is a distance in pixels"),
     ({"correct": 17.0, "margin": 16}, "correct=17 needs a margin of at least 32, not 16"),
     ({"correct": 12.0, "correct_kind": "gaussian", "margin": 16}, "at least 32, not 16"),
@@ -302,8 +299,8 @@ def test_lists_that_are_shared_are_written_twice(tmp_path: Path) -> None:
 
 def test_what_is_just_allowed() -> None:
     TrainConfig(crop=16, steps=1, batch=1, flip=0.0, grey=1.0, ema=0.0, scale_min=0.1, scale_max=10.0, lr=0.0)
-    TrainConfig(crop=256, margin=64, region=128)
-    TrainConfig(crop=48, margin=16, region=16)
+    TrainConfig(crop=256, margin=64)
+    TrainConfig(crop=48, margin=16)
     TrainConfig(correct=16.0, margin=16)
 
 

@@ -24,7 +24,7 @@ LIMITS: Mapping[str, tuple[float, float]] = {
     **dict.fromkeys(("steps", "log_every", "save_every"), (1, 10**9)),
     **dict.fromkeys(("warmup", "eval_every"), (0, 10**9)),
     **dict.fromkeys(("lr", "trunk_lr", "loss_lr", "weight_decay", "clip"), (0, math.inf)),
-    **dict.fromkeys(("margin", "region", "noise", "correct"), (0, 10_000)),  # pixels
+    **dict.fromkeys(("margin", "noise", "correct"), (0, 10_000)),  # pixels
     "batch": (1, 65_536),
     "crop": (16, 16_384),
     "devices": (1, 4096),
@@ -78,7 +78,6 @@ class TrainConfig:
     scale_min: float = 1.0  # random resizing, log-uniform between these two
     scale_max: float = 1.0
     margin: int = 0  # pixels on each side of a crop that the network sees and the loss does not
-    region: int = 0  # side of the blocks of a crop on which the loss is computed, 0: the whole crop
     noise: float = 0.0  # training points are moved by this many pixels once, before training
     noise_kind: Literal["ring", "disc", "gaussian"] = "ring"
     noise_edge: Literal["redraw", "clip", "drop"] = "redraw"
@@ -131,19 +130,13 @@ class TrainConfig:
             raise ConfigError(
                 f"scale_min ≤ scale_max within 0.1 and 10 is needed, not {self.scale_min}, {self.scale_max}"
             )
-        if self.crop % 16 or self.margin % 16 or self.region % 16:
-            raise ConfigError(
-                f"crop, margin and region are multiples of 16, not {self.crop}, {self.margin}, {self.region}"
-            )
+        if self.crop % 16 or self.margin % 16:
+            raise ConfigError(f"crop and margin are multiples of 16, not {self.crop}, {self.margin}")
         if self.crop - 2 * self.margin < 16:
             raise ConfigError(f"a margin of {self.margin} leaves nothing of a crop of {self.crop}")
         if self.batch * self.view**2 > MOST_PIXELS:
             raise ConfigError(
                 f"{self.batch} crops of {self.view}×{self.view} pixels are too much for a step; use a smaller batch or crop"
-            )
-        if self.region and (self.crop - 2 * self.margin) % self.region:
-            raise ConfigError(
-                f"region={self.region} must divide the crop inside its margin, {self.crop - 2 * self.margin}"
             )
         if self.correct and (self.scale_min != 1 or self.scale_max != 1):
             raise ConfigError(
@@ -173,7 +166,7 @@ class TrainConfig:
 # Settings that a result records under options.training; what it does not record had its default.
 LEARNING = (
     "optimizer", "lr", "trunk_lr", "loss_lr", "weight_decay", "warmup", "schedule", "clip", "ema",
-    "margin", "region", "correct", "correct_kind", "flip", "grey", "colour", "scale_min", "scale_max", "count", "watch",
+    "margin", "correct", "correct_kind", "flip", "grey", "colour", "scale_min", "scale_max", "count", "watch",
 )  # fmt: skip
 
 

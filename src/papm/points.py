@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from scipy.spatial import cKDTree
 from torch import Tensor
 
+from papm import ggd
 from papm.errors import ConfigError, unknown
 from papm.structures import PointBatch
 
@@ -100,9 +101,9 @@ def _offsets(
     elif kind == "disc":
         r = amount * np.sqrt(rng.uniform(size=n))
     elif kind == "gaussian":
-        r = amount * np.sqrt(2 * rng.standard_exponential(n))
-    else:  # ggd: u = (r²/2σ²)^(s/2) follows Gamma(2/s)
-        r = amount * np.sqrt(2.0) * rng.standard_gamma(2 / shape, n) ** (1 / shape)
+        r = ggd.radius(rng.standard_exponential(n), amount, 2.0)
+    else:
+        r = ggd.radius(rng.standard_gamma(2 / shape, n), amount, shape)
     angle = rng.uniform(0, 2 * np.pi, n)
     return np.stack([r * np.cos(angle), r * np.sin(angle)], -1)
 

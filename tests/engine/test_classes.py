@@ -156,11 +156,6 @@ def test_points_have_classes_too(tmp_path: Path) -> None:
     assert len(as_points.class_counts) == 2 and sum(as_points.class_counts) == as_points.count
 
 
-def test_blocks_with_classes(tmp_path: Path) -> None:
-    made = engine.train(config(region=32, margin=0), tmp_path, splits=splits())
-    assert made.result is not None and made.result["options"]["network"]["num_classes"] == 2
-
-
 def test_a_number_of_classes(tmp_path: Path) -> None:
     assert with_classes(config(network={"num_classes": 5}), splits()).network["num_classes"] == 5
     with pytest.raises(DataError, match=r"label 1, but network\.num_classes=1|label 1"):

@@ -18,8 +18,7 @@ from papm.engine.build import build_loss, resolve
 from papm.engine.data import CountingData
 from papm.errors import ConfigError
 from papm.losses.classes import ClassLoss
-from papm.losses.forward import ForwardLoss
-from papm.losses.regions import RegionLoss
+from papm.losses.forward_correction import ForwardLoss
 from papm.losses.transport import TransportLoss
 from papm.study import training
 
@@ -36,9 +35,9 @@ def test_the_loss_of_a_configuration() -> None:
     loss = build_loss(config(correct=12.0, correct_kind="disc"), 8)
     assert isinstance(loss, ForwardLoss) and isinstance(loss.loss, TransportLoss)
     assert (loss.distance, loss.kind, loss.margin) == (12.0, "disc", 16)
-    loss = build_loss(config(correct=12.0, region=32, network={"num_classes": 2}), 8)
-    assert isinstance(loss, ForwardLoss) and isinstance(loss.loss, RegionLoss) and isinstance(loss.loss.loss, ClassLoss)
-    assert loss.loss.margin == loss.margin == 16 and loss.maps == 2
+    loss = build_loss(config(correct=12.0, network={"num_classes": 2}), 8)
+    assert isinstance(loss, ForwardLoss) and isinstance(loss.loss, ClassLoss)
+    assert loss.margin == 16 and loss.maps == 2
 
 
 def test_the_network_sees_a_frame_of_the_displacement_and_the_loss_what_it_saw_before() -> None:
@@ -55,7 +54,7 @@ def test_the_network_sees_a_frame_of_the_displacement_and_the_loss_what_it_saw_b
 
 
 def test_a_corrected_run_trains_resumes_and_says_so(tmp_path: Path) -> None:
-    asked = config(correct=12.0, noise=12.0, region=32)
+    asked = config(correct=12.0, noise=12.0)
     made = engine.train(asked, tmp_path)
     assert made.result is not None
     learned = json.loads((tmp_path / "result.json").read_text())["options"]["training"]
@@ -64,7 +63,7 @@ def test_a_corrected_run_trains_resumes_and_says_so(tmp_path: Path) -> None:
     assert stored == asked and stored.crop == 64 and stored.view == 96  # the same command resumes it
     assert engine.train(asked, tmp_path, resume=True).result is not None
     with pytest.raises(ConfigError, match=r"was started with correct=12\.0, not 0\.0"):
-        engine.train(config(noise=12.0, region=32), tmp_path, resume=True)
+        engine.train(config(noise=12.0), tmp_path, resume=True)
 
 
 def test_a_step_recorded_whole_is_the_same_step(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
