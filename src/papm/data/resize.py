@@ -30,7 +30,7 @@ from papm.structures import ImageSource, Sample
 from papm.untrusted import brief
 
 SMALLEST, LARGEST = 16, 100_000  # what a side may be bounded by, in pixels
-ENLARGED = 8192  # what a side may be required to be: a small image must not be blown up until it fills the memory
+ENLARGED = 4096  # what a side may be required to be: a small image must not be blown up until it fills the memory
 
 
 @dataclass(frozen=True)
