@@ -8,8 +8,8 @@ One training for each variant, noise (px, training dots only) and seed, through 
 and, after it, settings of its own; `key=value` at the end are settings of all runs. The test dots are never moved, and the
 weights are the last. OUT.json is written after every run, and what it holds is not trained again: interrupt it and go on.
 `mae` counts the scores above ½; `mae_expected` sums the probabilities behind all scores (`PointProposals.probabilities`).
-`offset` is how far proposals have gone from their references: above some 12 px a network has chosen references by the border of the
-crop, which a whole image does not have, and counts by no reading.
+`offset` is how far proposals have gone from their references: above some 12 px a network has chosen references by the border
+of the crop, which a whole image does not have, and counts by no reading.
 """
 
 from __future__ import annotations
