@@ -45,7 +45,6 @@ class Sample(Brief):
     boxes: Tensor | None = None  # [n, 4] float32, x1 y1 x2 y2
     extents: Tensor | None = None  # [n] float32, size of each object in pixels
     roi_source: Callable[[], Tensor] | None = None  # -> bool [H, W], True where objects count
-    perspective: Callable[[], Tensor] | None = None  # -> float [H, W], pixels per metre
     meta: Mapping[str, Any] = field(default_factory=dict)
     annotations: Mapping[str, Tensor] = field(
         default_factory=dict
