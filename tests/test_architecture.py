@@ -33,7 +33,7 @@ LAYERS: tuple[tuple[str, ...], ...] = (
         "_draw",
     ),
     ("targets", "transport", "matching", "data"),
-    ("losses", "models", "metrics", "localize", "chances"),
+    ("losses", "models", "metrics", "localize"),
     ("methods", "checkpoint"),
     ("predict", "export"),
     ("engine",),

@@ -75,7 +75,7 @@ QUICK = """
 strict = true
 follow_imports = silent
 cache_dir = /dev/null
-[mypy-torch.*,torchmetrics.*,lightning.*,numpy.*,scipy.*,PIL.*,yaml.*,matplotlib.*,onnx.*,onnxruntime.*,cv2.*,triton.*]
+[mypy-torch.*,torchmetrics.*,lightning.*,numpy.*,scipy.*,PIL.*,yaml.*,matplotlib.*,onnx.*,onnxruntime.*,cv2.*]
 follow_imports = skip
 ignore_missing_imports = true
 """

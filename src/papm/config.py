@@ -33,7 +33,7 @@ LIMITS: Mapping[str, tuple[float, float]] = {
 }
 MOST_PIXELS = 2**30  # in one step, on one device: 13 GB of input
 
-# What background weighs in the cross-entropy of proposals (P2PNet's eos_coef). Counts by chances undo it, so the loss that is
+# What background weighs in the cross-entropy of proposals (P2PNet's eos_coef). Expected counts undo it, so the loss that is
 # trained with and the network that is read must mean the same; a checkpoint that does not name it was trained with this.
 BACKGROUND_WEIGHT = 0.5
 
@@ -84,7 +84,7 @@ class TrainConfig:
     correct: float = 0.0  # the loss takes training points to lie this many pixels from their objects, 0: on them
     correct_kind: Literal["ring", "disc", "gaussian"] = "ring"
 
-    # what is counted where a network gives points: scores above ½, or the sum of their chances (docs/guide.md)
+    # what is counted where a network gives points: scores above ½, or the sum of their probabilities (docs/guide.md)
     count: Literal["points", "expected"] = "points"
 
     # the machine
@@ -184,7 +184,7 @@ def frame_of(values: Mapping[str, Any]) -> int:
 
 
 def reading_of(values: Mapping[str, Any]) -> tuple[bool, float]:
-    """Whether proposals are counted by their chances, and what background weighed, in a stored configuration.
+    """Whether proposals are counted by their probabilities, and what background weighed, in a stored configuration.
 
     >>> reading_of({"count": "expected", "loss": {"background_weight": 0.25}}), reading_of({})
     ((True, 0.25), (False, 0.5))

@@ -45,7 +45,6 @@ class Sample(Brief):
     boxes: Tensor | None = None  # [n, 4] float32, x1 y1 x2 y2
     extents: Tensor | None = None  # [n] float32, size of each object in pixels
     roi_source: Callable[[], Tensor] | None = None  # -> bool [H, W], True where objects count
-    perspective: Callable[[], Tensor] | None = None  # -> float [H, W], pixels per metre
     meta: Mapping[str, Any] = field(default_factory=dict)
     annotations: Mapping[str, Tensor] = field(
         default_factory=dict
@@ -230,17 +229,17 @@ class PointProposals(Brief):
     logits: Tensor  # [B, M, classes + 1], column 0 is background
     reference: Tensor  # [M, 2]
     background: float = BACKGROUND_WEIGHT  # what background weighed when the logits were learned
-    expected: bool = False  # how they are counted: by the sum of `chances`, or as the scores above ½
+    expected: bool = False  # how they are counted: by the sum of `probabilities`, or as the scores above ½
 
     @property
-    def chances(self) -> Tensor:
-        """Chance of each proposal to be the one of an object, by class, [B, M, classes]; their sum is the count to expect.
+    def probabilities(self) -> Tensor:
+        """Probability of each proposal to be matched to a point, by class, [B, M, classes]; their sum is the expected count.
 
         One proposal is matched to a point. Cross-entropy in which background weighs w is least at scores q₀ ∝ w·p₀ and
-        q_c ∝ p_c, where p are the chances: p_c = w·q_c/(q₀ + w·(1 − q₀)).
+        q_c ∝ p_c, where p are the probabilities: p_c = w·q_c/(q₀ + w·(1 − q₀)).
 
         >>> made = PointProposals(torch.zeros(1, 1, 2), torch.tensor([[[0.0, 0.0]]]), torch.zeros(1, 2))
-        >>> made.chances  # as often as not in the loss is one time in three
+        >>> made.probabilities  # a score of ½, learned with a background that weighs ½
         tensor([[[0.3333]]])
         """
         q = self.logits.float().softmax(-1)

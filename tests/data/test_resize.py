@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -139,13 +138,6 @@ def test_rounding_carries_no_point_across_the_border(photo: Path) -> None:
     for side in range(16, 1000, 7):
         after = resized(sample, (side, side))
         assert after.inside.all() and float((after.points - side).abs().max()) < 1e-3
-
-
-def test_a_perspective_map_is_in_pixels_of_the_new_size(photo: Path) -> None:
-    before = replace(sample_of(photo), perspective=lambda: torch.full((60, 100), 40.0))
-    for size, scale in (((30, 50), 0.5), ((120, 200), 2.0)):
-        made = resized(before, size).perspective
-        assert made is not None and torch.allclose(made(), torch.full(size, 40.0 * scale))
 
 
 def test_shrinking_is_antialiased_and_growing_keeps_flat_areas() -> None:

@@ -202,7 +202,7 @@ def test_the_sum_of_chances_is_the_count_that_was_learned(weight: float) -> None
 
     optimizer.step(closure)  # type: ignore[no-untyped-call]
     made = PointProposals(torch.zeros(1, 2, 2), logits.detach()[None], torch.zeros(2, 2), weight, True)
-    torch.testing.assert_close(made.chances[0], often[:, 1:], rtol=1e-3, atol=1e-4)
+    torch.testing.assert_close(made.probabilities[0], often[:, 1:], rtol=1e-3, atol=1e-4)
     torch.testing.assert_close(counts(made), often[:, 1:].sum()[None], rtol=1e-3, atol=1e-4)
     torch.testing.assert_close(class_counts(made)[0], often[:, 1:].sum(0), rtol=1e-3, atol=1e-4)
 
@@ -221,7 +221,7 @@ def test_chances_are_counted_and_scores_are_not() -> None:
     left = torch.ones(1, 1, dtype=torch.bool)
     assert float(counts(made, roi=~left)[0]) == 0 and counts(made, roi=left).tolist() == counts(made).tolist()
     no_weight = dataclasses.replace(made, background=0.0, logits=torch.full((2, 5, 2), 50.0).cumsum(-1))
-    assert torch.isfinite(no_weight.chances).all()
+    assert torch.isfinite(no_weight.probabilities).all()
 
 
 def test_a_counter_counts_as_its_network_was_trained_or_as_asked() -> None:
@@ -245,7 +245,7 @@ def test_points_that_nobody_asked_for_are_not_looked_for(
     made = Counter(network, ModelSpec("p2pnet", classes=classes), "cpu", count=count)
     found = made.predict(picture())
     assert found.points is not None and found.count > 0
-    for name in ("papm.chances.gather", "papm.localize.from_proposals"):
+    for name in ("papm.localize.expected_points", "papm.localize.from_proposals"):
         monkeypatch.setattr(name, lambda *_: pytest.fail("points were looked for"))
     without = made.predict(picture(), points=False)
     assert without.points is without.scores is without.labels is None

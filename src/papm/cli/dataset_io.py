@@ -179,13 +179,9 @@ def write(
 
 def _plain(sample: Sample, lost: set[str]) -> Sample:
     """The sample without what the text format cannot hold; `lost` collects what that was."""
-    words = {
-        "boxes": "boxes",
-        "extents": "object sizes",
-        "perspective": "perspective",
-    }
+    words = {"boxes": "boxes", "extents": "object sizes"}
     lost.update(words[k] for k in words if getattr(sample, k) is not None)
-    return replace(sample, boxes=None, extents=None, perspective=None)
+    return replace(sample, boxes=None, extents=None)
 
 
 def pool(datasets: Mapping[str, Dataset]) -> Dataset:

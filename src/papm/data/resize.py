@@ -21,7 +21,6 @@ from statistics import median
 from typing import Any
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor
 
 from papm.errors import ConfigError, DataError
@@ -162,7 +161,6 @@ def resized(sample: Sample, size: tuple[int, int]) -> Sample:
         boxes=None if sample.boxes is None else sample.boxes * factor.repeat(2),
         extents=None if sample.extents is None else sample.extents * mean,
         roi_source=None if sample.roi_source is None else partial(resized_region, sample.roi_source, size),
-        perspective=None if sample.perspective is None else partial(_resized_map, sample.perspective, size, mean),
         annotations={name: p * factor for name, p in sample.annotations.items()},
         original=sample.original or sample,
     )
@@ -190,9 +188,3 @@ def resized_region(source: Callable[[], Tensor] | Tensor, size: tuple[int, int])
         for n, whole in ((h, height), (w, width))
     )
     return region[row][:, column]
-
-
-def _resized_map(source: Callable[[], Tensor], size: tuple[int, int], scale: float) -> Tensor:
-    """Pixels per metre at another size."""
-    values = source().float()[None, None]
-    return F.interpolate(values, size=size, mode="bilinear", align_corners=False)[0, 0] * scale

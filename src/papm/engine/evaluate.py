@@ -185,15 +185,15 @@ def grid_errors(output: DensityOutput | PointProposals, sample: Sample, region: 
         made = restore(Prediction(0.0, sample.size, density, output.stride), truth.size)
         assert made.density is not None
         return game.game(made.density, truth.points, size=truth.size, stride=made.stride, roi=region, whole_cells=True)
-    # By chances every proposal counts, for its own chance, so that GAME(0) is the error of the count.
-    chances = output.chances[0].sum(-1).cpu() if output.expected else None
+    # In an expected count every proposal counts by its probability, so that GAME(0) is the error of the count.
+    probabilities = output.probabilities[0].sum(-1).cpu() if output.expected else None
     found = (output.points[0] if output.expected else output.points[0][objects(output)[0]]).float().cpu()
     # A proposal that was moved across the border belongs to an object at it, as when it is counted.
     limit = found.new_tensor([sample.size[1], sample.size[0]])
     found = found.clamp(min=0).minimum(torch.nextafter(limit, torch.zeros_like(limit)))
     made = restore(Prediction(0.0, sample.size, points=found), truth.size)
     assert made.points is not None
-    return game.game_points(made.points, truth.points, size=truth.size, roi=region, weights=chances)
+    return game.game_points(made.points, truth.points, size=truth.size, roi=region, weights=probabilities)
 
 
 def write_evaluation(path: Path, found: Evaluation) -> None:

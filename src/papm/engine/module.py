@@ -168,7 +168,7 @@ class CountingModule(pl.LightningModule):
         """Mean |count − n| of the crops, the plainest sign of learning."""
         made, _ = batch
         if isinstance(output, PointProposals):
-            found = output.chances.sum(-1) if output.expected else objects(output)
+            found = output.probabilities.sum(-1) if output.expected else objects(output)
             if made.mask is not None:
                 x, y = output.reference.long().unbind(-1)
                 found = found * made.mask[:, y, x]

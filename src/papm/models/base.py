@@ -185,7 +185,7 @@ def set_frame(network: Network, pixels: int) -> None:
 
 
 def set_reading(network: Network, expected: bool, background: float) -> None:
-    """Count proposals by their chances or by their scores; `background`: what background weighed in training."""
+    """Count proposals by their probabilities or by their scores; `background`: what background weighed in training."""
     network.expected, network.background = expected, background
 
 

@@ -14,7 +14,7 @@ import torch
 from PIL import Image
 from torch import Tensor
 
-from papm import chances, checkpoint, localize
+from papm import checkpoint, localize
 from papm.data.resize import of_config, resized_region
 from papm.errors import CheckpointError, ConfigError, DataError, unknown
 from papm.images import image_pixels, max_pixels, read_image, resize_image
@@ -26,7 +26,7 @@ from papm.structures import DensityOutput, PointProposals, Prediction
 from papm.targets import touched_cells
 
 log = logging.getLogger(__name__)
-COUNTS = ("points", "expected")  # how proposals are counted: scores above ½, or the sum of their chances
+COUNTS = ("points", "expected")  # how proposals are counted: scores above ½, or the sum of their probabilities
 PRECISIONS = ("32", "bf16")
 
 
@@ -50,7 +50,7 @@ def pick_device(name: str = "auto") -> torch.device:
 
 def counts(output: DensityOutput | PointProposals, threshold: float = 0.5, roi: Tensor | None = None) -> Tensor:
     """Objects counted in each image, float [B]: the sum of a map, the number of proposals above the threshold, or the sum of
-    their chances, as the proposals say.
+    their probabilities, as the proposals say.
 
     Inside the region `roi` (bool [H, W]) where one is given: cells that touch it, as in training.
     """
@@ -100,7 +100,7 @@ def _inside(output: DensityOutput, roi: Tensor | None) -> Tensor:
 def _tally(output: PointProposals, threshold: float, roi: Tensor | None) -> Tensor:
     """What each proposal adds to the count of each class, [B, M, classes], inside the region."""
     if output.expected:
-        found = output.chances
+        found = output.probabilities
     else:
         best = output.logits[..., 1:].argmax(-1, keepdim=True)
         found = torch.zeros_like(output.logits[..., 1:], dtype=torch.float32)
@@ -302,12 +302,12 @@ class Counter:
         by_model = each if beside else ()
         if isinstance(output, PointProposals):
             apart = _mean(_by_class(output), beside)
-            if not points:  # to look for them takes longer than to count, where chances count
+            if not points:  # to look for them takes longer than to count, where probabilities count
                 return Prediction(count, size, name=name, classes=self.spec.classes, by_class=apart, by_model=by_model)
-            # All of them, so that the count is the number of points (rounded, where chances count): each began inside the
+            # All of them, so that the count is the number of points (rounded, where probabilities count): each began inside the
             # image, and one that was moved across the border belongs to an object at it.
             if output.expected:
-                xy, scores, labels = chances.gather(output, 0, round(count), roi)
+                xy, scores, labels = localize.expected_points(output, 0, round(count), roi)
             elif beside:
                 xy, scores, labels = (t[: round(count)] for t in localize.from_proposals(output, 0, threshold=-1.0))
             else:

@@ -204,7 +204,7 @@ def describe(counter: Counter | Ensemble, path: str | Path, limits: Limits) -> d
 
 
 def _counted(counter: Counter) -> str:
-    """What is added up: a `density`, `points` above 0.5, or the `expected` number, the sum of their chances."""
+    """What is added up: a `density`, `points` above 0.5, or the `expected` number, the sum of their probabilities."""
     kind = info(counter.spec.backbone).kind
     return "expected" if kind == "points" and counter.network.expected else kind
 

@@ -1,4 +1,4 @@
-"""One point for every object's worth of chance."""
+"""One point for every object that the probabilities add up to."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import papm
-from papm.chances import gather
+from papm.localize import expected_points
 from papm.structures import PointProposals
 
 
@@ -30,7 +30,7 @@ def test_an_object_that_is_divided_gets_one_point_in_its_middle() -> None:
         [[10.0, 10.0], [14.0, 10.0], [60.0, 10.0], [100.0, 10.0], [104.0, 10.0], [100.0, 14.0]],
         [0.55, 0.45, 0.98, 0.4, 0.3, 0.3],
     )
-    points, scores, labels = gather(made, 0, 3)
+    points, scores, labels = expected_points(made, 0, 3)
     found = sorted(points.tolist())
     torch.testing.assert_close(
         torch.tensor(found), torch.tensor([[11.8, 10.0], [60.0, 10.0], [101.2, 11.2]]), rtol=1e-3, atol=1e-3
@@ -41,22 +41,22 @@ def test_an_object_that_is_divided_gets_one_point_in_its_middle() -> None:
 
 def test_sure_proposals_are_the_points() -> None:
     made = proposals([[10.0, 10.0], [14.0, 10.0], [18.0, 10.0]], [1.0, 0.0, 1.0])
-    points, _, _ = gather(made, 0, 2)
+    points, _, _ = expected_points(made, 0, 2)
     torch.testing.assert_close(points.sort(0).values, torch.tensor([[10.0, 10.0], [18.0, 10.0]]))
 
 
 def test_nothing_is_collected_from_afar() -> None:
     made = proposals([[10.0, 10.0], [40.0, 10.0]], [0.6, 0.5])
-    assert sorted(gather(made, 0, 2)[0][:, 0].tolist()) == [10.0, 40.0]
+    assert sorted(expected_points(made, 0, 2)[0][:, 0].tolist()) == [10.0, 40.0]
 
 
 def test_the_best_scores_follow_where_nothing_is_left() -> None:
     made = proposals([[10.0, 10.0], [12.0, 10.0], [50.0, 10.0]], [0.7, 0.3, 0.001])
-    points, _, _ = gather(made, 0, 3)
+    points, _, _ = expected_points(made, 0, 3)
     assert len(points) == 3 and [50.0, 10.0] in points.tolist()
-    assert len(gather(made, 0, 9)[0]) == 3 and len(gather(made, 0, 0)[0]) == 0
+    assert len(expected_points(made, 0, 9)[0]) == 3 and len(expected_points(made, 0, 0)[0]) == 0
     none = proposals([], [])
-    assert [len(t) for t in gather(none, 0, 2)] == [0, 0, 0]
+    assert [len(t) for t in expected_points(none, 0, 2)] == [0, 0, 0]
 
 
 def test_a_centre_beyond_the_region_gives_way() -> None:
@@ -64,15 +64,15 @@ def test_a_centre_beyond_the_region_gives_way() -> None:
     made = proposals([[10.0, 10.0], [18.0, 10.0]], [0.6, 0.4])
     roi = torch.ones(20, 30, dtype=torch.bool)
     roi[:, 12:16] = False
-    assert gather(made, 0, 1, roi)[0].tolist() == [[10.0, 10.0]]
-    torch.testing.assert_close(gather(made, 0, 1)[0], torch.tensor([[13.2, 10.0]]), rtol=1e-3, atol=1e-3)
+    assert expected_points(made, 0, 1, roi)[0].tolist() == [[10.0, 10.0]]
+    torch.testing.assert_close(expected_points(made, 0, 1)[0], torch.tensor([[13.2, 10.0]]), rtol=1e-3, atol=1e-3)
 
 
 def test_labels_are_those_of_the_proposals_that_began() -> None:
     logits = torch.tensor([[[0.0, 5.0, 0.0], [0.0, 0.0, 5.0]]])
     place = torch.tensor([[10.0, 10.0], [50.0, 10.0]])
     made = PointProposals(place[None], logits, place, background=0.5, expected=True)
-    points, _, labels = gather(made, 0, 2)
+    points, _, labels = expected_points(made, 0, 2)
     assert {(x, int(k)) for (x, _), k in zip(points.tolist(), labels)} == {(10.0, 0), (50.0, 1)}
 
 
@@ -82,7 +82,7 @@ def test_as_many_as_asked_for_and_among_the_proposals(m: int, number: int, seed:
     g = torch.Generator().manual_seed(seed)
     place = torch.rand(m, 2, generator=g) * 60
     chances = torch.rand(m, generator=g) ** 3
-    points, scores, _ = gather(proposals(place.tolist(), chances.tolist()), 0, number)
+    points, scores, _ = expected_points(proposals(place.tolist(), chances.tolist()), 0, number)
     assert len(points) == len(scores) == min(m, number)
     if m and len(points):
         assert torch.isfinite(points).all()
@@ -103,7 +103,7 @@ from papm import checkpoint, losses, models, structures
 made = structures.PointProposals(torch.zeros(1, 1, 2), torch.zeros(1, 1, 2), torch.zeros(1, 2))
 read = papm.config.reading_of({"count": "expected"})[1]
 print(made.background, models.create("p2pnet", trunk="tiny").background, read)
-print(*(losses.create(name, stride=8).background_weight for name in ("p2pnet", "p2p-papm", "p2p-papm-literal")))
+print(*(losses.create(name, stride=8).options["background_weight"] for name in ("p2pnet", "p2p-papm", "p2p-papm-literal")))
 """
     env = {**os.environ, "PYTHONPATH": str(Path(papm.__file__).parents[1]), "OMP_NUM_THREADS": "1"}
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, env=env, timeout=120)

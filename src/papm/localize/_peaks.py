@@ -1,12 +1,9 @@
-"""Where the objects are: points from a density map, or from the proposals of a point network.
-
-Points are (x, y) in pixels of the original image, inside it, best first.
-"""
+"""Points from a density map: its peaks, and parts of a peak's surroundings where they hold mass for several objects."""
 
 from __future__ import annotations
 
 import math
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 import torch
@@ -15,7 +12,6 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from papm.errors import ConfigError, DataError
-from papm.structures import PointProposals
 
 MOST_POINTS = 2_000_000  # in one image
 _TURN = math.pi / 64
@@ -26,24 +22,16 @@ def peaks(
     stride: float,
     *,
     size: tuple[int, int] | None = None,
-    window: int = 3,
     threshold: float | None = None,
-    relative: float | None = None,
-    top: Literal["count"] | int | None = None,
-    refine: bool = True,
-    split: bool = True,
 ) -> tuple[Tensor, Tensor]:
     """Local maxima of a density map [h, w] or [C, h, w] (classes summed) -> points [n, 2], scores [n].
 
-    A peak is a cell that no cell of the `window`×`window` cells around it exceeds; a plateau gives one peak, in its middle.
-    What is kept: peaks of at least `threshold` (objects a cell), of at least `relative` × the largest value, and no more
-    than the `top` best; every criterion given applies. With none given `top` is "count": as many points as the map sums
-    to, rounded. Values of a stride-8 map peak around 0.1 to 0.7, so an absolute threshold of 0.5 would lose most objects.
-
-    `refine` moves a point from the centre of its cell to the centroid of the window. `split` applies when there are fewer
-    peaks than `top` asks for, as in crowds where neighbours melt together, and where a cell of mass 1.5 or more holds
-    several objects: the surroundings of a peak that hold mass for n objects are cut into n parts, one point in each.
-    `size` is (H, W) of the image, by default h·stride × w·stride. The score is the value of the map at the peak.
+    A peak is a cell that no neighbour exceeds; a plateau gives one peak, in its middle. Its point is the centroid of the 3×3
+    cells, its score the value of the map. As many points are given as the map sums to, rounded: the best peaks; where there are
+    fewer, as in crowds where neighbours melt together, the surroundings of a peak that hold mass for n objects are cut into n
+    parts, one point in each. With a `threshold` (objects per cell) all peaks of at least that are given instead. Values of a
+    stride-8 map peak around 0.1 to 0.7, so that 0.5 would lose most objects. `size` is (H, W) of the image, by default
+    h·stride × w·stride.
 
     >>> density = torch.zeros(4, 4)
     >>> density[1, 2], density[1, 3] = 0.75, 0.25
@@ -54,66 +42,35 @@ def peaks(
     field = _field(density)
     h, w = field.shape
     height, width = _image_size(field, stride, size)
-    if window < 1 or window % 2 == 0:
-        raise ConfigError(f"window must be an odd number of cells, 3 for the nearest neighbours; got {window}")
-    if top is None and threshold is None and relative is None:
-        top = "count"
-    if top is not None and top != "count" and (isinstance(top, bool) or not isinstance(top, int) or top < 0):
-        raise ConfigError(f"top is 'count' or a whole number of points, 0 or more, not {top!r}")
     most = min(height * width, MOST_POINTS)  # a broken model may claim any number of objects
-    wanted = round(min(float(field.sum()), most)) if top == "count" else top
+    wanted = round(min(float(field.sum()), most)) if threshold is None else None
     if not field.numel() or wanted == 0:
         return field.new_zeros(0, 2), field.new_zeros(0)
-    floor = max(threshold or 0.0, (relative or 0.0) * float(field.max()))
     x = _centres(w, stride, width, field)
     y = _centres(h, stride, height, field)
 
-    cells, groups, number = _maxima(field, window, floor)
-    place = _centroids(field, cells, window, x, y) if refine else _at(cells, w, x, y)
-    points = _grouped(place, groups, number)  # the middle of a plateau: the mean over its cells
+    cells, groups, number = _maxima(field, threshold or 0.0)
+    points = _grouped(
+        _centroids(field, cells, x, y), groups, number
+    )  # the middle of a plateau: the mean over its cells
     scores = field.new_zeros(number).scatter_reduce_(0, groups, field.flatten()[cells], "amax")
-    if wanted is not None and split and 0 < number < wanted:
+    if wanted is not None and 0 < number < wanted:
         if (total := float(field.double().sum())) > most:
             field = (field.double() * (most / total)).to(field)
-        points, scores = _divide(field, window, cells, groups, wanted, points, scores, x, y, stride)
+        points, scores = _divide(field, cells, groups, wanted, points, scores, x, y, stride)
     order = scores.argsort(descending=True, stable=True)[:wanted]
     return _clip(points[order], height, width), scores[order]
 
 
-def peaks_by_class(density: Tensor, stride: float, **options: object) -> tuple[Tensor, Tensor, Tensor]:
+def peaks_by_class(
+    density: Tensor, stride: float, *, size: tuple[int, int] | None = None, threshold: float | None = None
+) -> tuple[Tensor, Tensor, Tensor]:
     """`peaks` of every class of a map [C, h, w] apart -> points [n, 2], scores [n], labels [n] from 0, best first."""
-    found = [peaks(d, stride, **options) for d in density]  # type: ignore[arg-type]
+    found = [peaks(d, stride, size=size, threshold=threshold) for d in density]
     points, scores = torch.cat([p for p, _ in found]), torch.cat([s for _, s in found])
     labels = torch.cat([torch.full((len(s),), k, device=s.device) for k, (_, s) in enumerate(found)])
     order = scores.argsort(descending=True, stable=True)
     return points[order], scores[order], labels[order]
-
-
-def from_proposals(
-    proposals: PointProposals,
-    index: int,
-    threshold: float = 0.5,
-    nms_radius: float | None = None,
-    size: tuple[int, int] | None = None,
-) -> tuple[Tensor, Tensor, Tensor]:
-    """Proposals of image `index` whose best class scores above `threshold` -> points [n, 2], scores [n], labels [n].
-
-    The score is the softmax over the classes and the background (column 0), labels count from 0. With `size` (H, W) points
-    outside the image are dropped: a network fed a padded image finds some in the padding. With `nms_radius` a point closer
-    than that to a better one is dropped; P2PNet itself does none of this.
-    """
-    points = proposals.points[index].detach()
-    scores, labels = proposals.logits[index].detach().float().softmax(-1)[:, 1:].max(-1)
-    keep = scores > threshold
-    if size is not None:
-        keep &= (points >= 0).all(-1) & (points < points.new_tensor([size[1], size[0]])).all(-1)
-    points, scores, labels = points[keep], scores[keep], labels[keep]
-    order = scores.argsort(descending=True, stable=True)
-    points, scores, labels = points[order], scores[order], labels[order]
-    if nms_radius is not None and nms_radius > 0:
-        keep = _suppress(points, nms_radius)
-        points, scores, labels = points[keep], scores[keep], labels[keep]
-    return points, scores, labels
 
 
 def _field(density: Tensor | NDArray[Any]) -> Tensor:
@@ -156,29 +113,29 @@ def _at(cells: Tensor, columns: int, x: Tensor, y: Tensor) -> Tensor:
     return torch.stack([x[cells % columns], y[cells // columns]], -1)
 
 
-def _pool(field: Tensor, window: int) -> Tensor:
-    return F.max_pool2d(field[None, None], window, 1, window // 2)[0, 0]
+def _pool(field: Tensor) -> Tensor:
+    return F.max_pool2d(field[None, None], 3, 1, 1)[0, 0]
 
 
-def _maxima(field: Tensor, window: int, floor: float) -> tuple[Tensor, Tensor, int]:
+def _maxima(field: Tensor, floor: float) -> tuple[Tensor, Tensor, int]:
     """Cells of the local maxima (flat indices [t]), the plateau each belongs to [t], and the number of plateaus."""
     h, w = field.shape
-    highest = (field == _pool(field, window)) & (field > 0) & (field >= floor)
+    highest = (field == _pool(field)) & (field > 0) & (field >= floor)
     cells = highest.flatten().nonzero()[:, 0]
-    if window == 1 or len(cells) < 2:
+    if len(cells) < 2:
         return cells, torch.arange(len(cells), device=field.device), len(cells)
     # Connected plateaus: every cell takes the largest label in its window, then the label of that label, until still.
     labels = torch.arange(h * w, device=field.device, dtype=torch.float64).reshape(h, w)
     outside = labels.new_full((), -1.0)
     labels = torch.where(highest, labels, outside)
     while True:
-        spread = torch.where(highest, _pool(labels, window), outside)
+        spread = torch.where(highest, _pool(labels), outside)
         spread.view(-1)[cells] = spread.view(-1)[spread.view(-1)[cells].long()]
         if torch.equal(spread, labels):
             break
         labels = spread
     # A plateau beside an equal cell that is no maximum is a shoulder on the way to something higher.
-    beyond = _pool(torch.where(highest, field.new_zeros(()), field), window)
+    beyond = _pool(torch.where(highest, field.new_zeros(()), field))
     shoulder = (beyond == field).flatten()[cells]
     roots, groups = torch.unique(labels.flatten()[cells], return_inverse=True)
     real = torch.ones(len(roots), dtype=torch.bool, device=field.device)
@@ -187,20 +144,13 @@ def _maxima(field: Tensor, window: int, floor: float) -> tuple[Tensor, Tensor, i
     return cells[kept], (real.cumsum(0) - 1)[groups[kept]], int(real.sum())
 
 
-def _neighbourhood(cells: Tensor, shape: tuple[int, int], window: int) -> tuple[Tensor, Tensor, Tensor]:
-    """Rows, columns and existence [t, window²] of the cells around each of `cells`; what does not exist is clamped."""
-    h, w = shape
-    step = torch.arange(window, device=cells.device) - window // 2
-    rows = (cells // w)[:, None] + step.repeat_interleave(window)
-    columns = (cells % w)[:, None] + step.repeat(window)
-    exists = (rows >= 0) & (rows < h) & (columns >= 0) & (columns < w)
-    return rows.clamp(0, h - 1), columns.clamp(0, w - 1), exists
-
-
-def _centroids(field: Tensor, cells: Tensor, window: int, x: Tensor, y: Tensor) -> Tensor:
-    """Centre of mass of the window around each cell, in pixels, [t, 2]."""
+def _centroids(field: Tensor, cells: Tensor, x: Tensor, y: Tensor) -> Tensor:
+    """Centre of mass of the 3×3 cells around each cell, in pixels, [t, 2]."""
     h, w = field.shape
-    rows, columns, exists = _neighbourhood(cells, (h, w), window)
+    step = torch.arange(-1, 2, device=cells.device)
+    rows, columns = (cells // w)[:, None] + step.repeat_interleave(3), (cells % w)[:, None] + step.repeat(3)
+    exists = (rows >= 0) & (rows < h) & (columns >= 0) & (columns < w)
+    rows, columns = rows.clamp(0, h - 1), columns.clamp(0, w - 1)
     mass = field[rows, columns] * exists
     total = mass.sum(1)
     return torch.stack([(mass * x[columns]).sum(1) / total, (mass * y[rows]).sum(1) / total], -1)
@@ -215,7 +165,6 @@ def _grouped(values: Tensor, groups: Tensor, number: int, mass: Tensor | None = 
 
 def _divide(
     field: Tensor,
-    window: int,
     cells: Tensor,
     groups: Tensor,
     wanted: int,
@@ -233,7 +182,7 @@ def _divide(
     (Maps of ShanghaiTech A's own points, σ = 8 px, stride 8, 20% noise: F1 at 8 px 0.90; with the peaks alone 0.54.)
     """
     number = len(points)
-    owner, mass, place, value = _basins(field, window, cells, groups, x, y, stride)
+    owner, mass, place, value = _basins(field, cells, groups, x, y, stride)
     shares = _apportion(field.new_zeros(number).index_add_(0, owner, mass), wanted)
     whole = shares == 1
     points, scores = points[whole], scores[whole]
@@ -256,14 +205,14 @@ def _divide(
 
 
 def _basins(
-    field: Tensor, window: int, cells: Tensor, groups: Tensor, x: Tensor, y: Tensor, stride: float
+    field: Tensor, cells: Tensor, groups: Tensor, x: Tensor, y: Tensor, stride: float
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     """What belongs to the peaks, in pieces: the number of the peak, mass, place [t, 2] and the map's value.
 
     A cell of mass m > ¼ is cut into ⌈2√m⌉² squares, so that no piece holds more than a quarter of an object.
     """
     h, w = field.shape
-    _, up = F.max_pool2d(field[None, None], window, 1, window // 2, return_indices=True)
+    _, up = F.max_pool2d(field[None, None], 3, 1, 1, return_indices=True)
     up = up.flatten()
     while not torch.equal(up, further := up[up]):
         up = further
@@ -320,25 +269,3 @@ def _clip(points: Tensor, height: float, width: float) -> Tensor:
     """Points moved inside 0 ≤ x < width, 0 ≤ y < height."""
     limit = points.new_tensor([width, height])
     return points.clamp(min=0).minimum(torch.nextafter(limit, torch.zeros_like(limit)))
-
-
-def _suppress(points: Tensor, radius: float) -> Tensor:
-    """bool [n]: greedy suppression of points, best first, within `radius` of a kept better one.
-
-    Runs in rounds: a point with no better undecided neighbour is kept, its neighbours go. That is the greedy order.
-    """
-    from scipy.spatial import cKDTree
-
-    n = len(points)
-    pairs = cKDTree(points.double().cpu().numpy()).query_pairs(radius, output_type="ndarray")
-    better, worse = pairs.min(1), pairs.max(1)
-    keep = np.zeros(n, dtype=bool)
-    open_ = np.ones(n, dtype=bool)
-    while open_.any():
-        blocked = np.zeros(n, dtype=bool)
-        blocked[worse[open_[better]]] = True
-        chosen = open_ & ~blocked
-        keep |= chosen
-        open_ &= ~chosen
-        open_[worse[chosen[better]]] = False
-    return torch.from_numpy(keep).to(points.device)
