@@ -16,6 +16,7 @@ ROOT = Path(papm.__file__).parent
 LAYERS: tuple[tuple[str, ...], ...] = (
     (
         "errors",
+        "extensions",
         "version",
         "text",
         "compiled",
