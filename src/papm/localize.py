@@ -35,7 +35,7 @@ def peaks(
     """Local maxima of a density map [h, w] or [C, h, w] (classes summed) -> points [n, 2], scores [n].
 
     A peak is a cell that no cell of the `window`×`window` cells around it exceeds; a plateau gives one peak, in its middle.
-    What is kept: peaks of at least `threshold` (objects a cell), of at least `relative` × the largest value, and no more
+    What is kept: peaks of at least `threshold` (objects per cell), of at least `relative` × the largest value, and no more
     than the `top` best; every criterion given applies. With none given `top` is "count": as many points as the map sums
     to, rounded. Values of a stride-8 map peak around 0.1 to 0.7, so an absolute threshold of 0.5 would lose most objects.
 

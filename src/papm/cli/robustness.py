@@ -57,7 +57,7 @@ def robustness(
     ] = False,
     json: Annotated[bool, typer.Option("--json", help="Print the answer as JSON.")] = False,
 ) -> None:
-    """How much do misplaced dots cost on these images, and which method stands them best?
+    """How much do misplaced dots cost on these images, and which method tolerates them best?
 
     Trains every method with training dots moved by every distance, and writes robustness.html, .csv and .json; test dots
     are never moved. Stopped by Ctrl-C, the same command goes on.

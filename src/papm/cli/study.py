@@ -103,7 +103,7 @@ def show(
     if markdown + latex + json + (html is not None) > 1:
         raise ConfigError("give one of --markdown, --latex, --json and --html")
     if latex and everything:
-        raise ConfigError("a LaTeX table has one figure a cell; leave out --all or --latex")
+        raise ConfigError("a LaTeX table has one figure per cell; leave out --all or --latex")
     study = _study(name, only, training.read_settings(settings, {"select": "--select"}))
     view = shown.view(study, _results(results), select=select, everything=everything)
     if html is not None:
@@ -175,7 +175,7 @@ def run(
     )
     _, lacking = datasets_given(study, request.data)
     if lacking:
-        ui.note(f"Left out, for want of --data DATASET=FOLDER: cells on {', '.join(lacking)}.")
+        ui.note(f"Left out, as no --data DATASET=FOLDER was given: cells on {', '.join(lacking)}.")
     tasks = plan(study, read([results]) if results.exists() else [], request)
     if dry_run:
         _print_commands(tasks)

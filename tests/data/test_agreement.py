@@ -12,7 +12,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from papm.data.annotators import ALONE, LEAST_REACH, agreement, choose, merge, pair, reach_of
+from papm.data.agreement import ALONE, LEAST_REACH, agreement, choose, merge, pair, reach_of
 from papm.errors import ConfigError
 from papm.structures import Sample
 
