@@ -202,18 +202,12 @@ def _print_commands(tasks: list[Task]) -> None:
 
 def _work_off(tasks: list[Task], jobs: int, minutes: float | None, json: bool) -> None:
     from papm.cli import ui
-    from papm.cli.jobs import JobBars
-    from papm.engine.interrupts import interruptible
-    from papm.study.queue import work_off
-    from papm.study.run import job
+    from papm.cli.jobs import work_off_tasks
 
-    bars = JobBars(tasks)
-    try:
-        with interruptible(), bars:
-            work_off([job(t) for t in tasks], jobs, bars, minutes=minutes)
-    except KeyboardInterrupt:
+    bars, stopped = work_off_tasks(tasks, jobs, minutes)
+    if stopped:
         ui.note(f"Stopped; {bars.done} of {n_of(len(tasks), 'training')} done. The same command goes on.")
-        raise typer.Exit(1) from None
+        raise typer.Exit(1)
     if json:
         ui.print_json(bars.outcomes)
     else:
