@@ -1,7 +1,6 @@
 """How large the code is, and how many of its files one walk through it opens: one column per source tree.
 
-    python3 benchmarks/walk.py                      this tree
-    python3 benchmarks/walk.py . /tmp/papm-before   two of them (git worktree add /tmp/papm-before REVISION); --json for data
+    python3 benchmarks/walk.py . /tmp/before   (git worktree add /tmp/before REVISION; without trees: this one; --json: data)
 
 Sizes are read from the sources. A public name is one in `__all__` of `papm` or of a part of it that `papm` hands out; of a
 part without `__all__` every public function and class. The walks are commands run under a profiler: a file counts when one
@@ -88,11 +87,10 @@ def public_names() -> int:
     """Names that users may rely on; see the top of this file."""
     import papm
 
-    files = Path(papm.__file__).parent.iterdir()
-    parts = sorted(p.stem for p in files if p.suffix == ".py" or (p / "__init__.py").exists())
-    total = len(set(papm.__all__) - set(parts))
+    parts = {p.stem for p in Path(papm.__file__).parent.iterdir()}
+    total = len(set(papm.__all__) - parts)
     for name in parts:
-        part = getattr(papm, name, None) if name != "version" and not name.startswith("_") else None
+        part = None if name == "version" or name.startswith("_") else getattr(papm, name, None)
         if inspect.ismodule(part):
             own = [k for k, v in vars(part).items() if getattr(v, "__module__", None) == part.__name__ and callable(v)]
             total += len(getattr(part, "__all__", [k for k in own if not k.startswith("_")]))
@@ -112,7 +110,7 @@ def options() -> dict[str, int]:
         own = [p for p in command.params if p.param_type_name == "option" and "--help" not in p.opts]
         return len(own) + sum(map(of, getattr(command, "commands", {}).values()))
 
-    readings = [inspect.signature(reader.entries or reader.make) for reader in readers().values()]
+    readings = [inspect.signature(r.entries or r.make) for r in readers().values()]
     return {
         "command line options": of(typer.main.get_command(build())),
         "settings of a training": len(dataclasses.fields(TrainConfig)),
@@ -168,13 +166,11 @@ INSIDE = {
 
 def measure(root: Path) -> dict[str, Any]:
     """All figures of one tree; what needs its imports runs in processes of their own."""
-    found: dict[str, Any] = {}
     environment = {**os.environ, "PYTHONPATH": str(root.resolve() / "src")}
+    command = [sys.executable, str(Path(__file__).resolve()), "--inside"]
     with tempfile.TemporaryDirectory() as folder:
         photos(Path(folder) / "photos")
-        for what in INSIDE:
-            command = [sys.executable, str(Path(__file__).resolve()), "--inside", what]
-            found[what] = json.loads(subprocess.check_output(command, env=environment, cwd=folder))
+        found = {k: json.loads(subprocess.check_output([*command, k], env=environment, cwd=folder)) for k in INSIDE}
     return {
         **sizes(root),
         "public names": found["names"],
