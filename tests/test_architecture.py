@@ -17,6 +17,7 @@ LAYERS: tuple[tuple[str, ...], ...] = (
     (
         "errors",
         "registry",
+        "extensions",
         "version",
         "text",
         "compiled",

@@ -54,7 +54,7 @@ class TrainConfig:
 
     # how long, and how the model is chosen
     steps: int = 30_000
-    batch: int = 8  # crops a step, on each device
+    batch: int = 8  # crops per step, on each device
     crop: int = 256  # side of a training crop in pixels
     seed: int = 0
     select: Literal["val", "last", "test"] = "val"  # which weights are the result; test is how many papers do it

@@ -454,6 +454,7 @@ def test_wrong_usage_is_2(papm: Papm, photos: Path) -> None:
     assert papm("check", photos, "--stirct").code == 2
 
 
+@pytest.mark.slow
 def test_as_a_process(photos: Path) -> None:
     """The whole of it once, in a narrow terminal: the exit code and what goes where."""
     (photos / "b_0.txt").write_text("1 2\nx 2\n")

@@ -71,7 +71,7 @@ def info(data: Data, options: Options = None, json: Json = False) -> None:
     """
     from papm.cli import dataset_io as io
     from papm.cli import ui
-    from papm.data.annotators import agreement
+    from papm.data.agreement import agreement
     from papm.data.summary import summary
 
     opened = io.open_dataset(data, options)
@@ -87,7 +87,7 @@ def info(data: Data, options: Options = None, json: Json = False) -> None:
         for what, key in (
             ("images", "images"),
             ("points", "points"),
-            ("count an image: least", "count_min"),
+            ("count per image: least", "count_min"),
             ("mean", "count_mean"),
             ("median", "count_median"),
             ("most", "count_max"),
@@ -151,7 +151,7 @@ def stats(
         for name, dataset in opened.items():
             distances = [d for s in dataset if len(s.points_inside) > 1 for d in spacing(s.points_inside, 1).tolist()]
             result[name] = {
-                "objects an image": _bins([s.count for s in dataset]),
+                "objects per image": _bins([s.count for s in dataset]),
                 "px to the nearest neighbour": _bins(distances),
             }
     if json:
@@ -169,13 +169,13 @@ def stats(
 def _page(path: Path, data: str, opened: Mapping[str, Dataset]) -> None:
     """The page of a dataset; its images are looked at once for those that occur in two splits."""
     from papm.cli import ui
-    from papm.data.look_alikes import look_alikes
+    from papm.data.near_duplicates import near_duplicates
     from papm.report.dataset import write_dataset_page
 
     if path.is_dir():
         raise ConfigError(f"{path}: is a folder; --html is the file to write")
     with ui.items("looking at images", sum(map(len, opened.values()))) as advance:
-        pairs = look_alikes(opened, on_item=advance) if len(opened) > 1 else []
+        pairs = near_duplicates(opened, on_item=advance) if len(opened) > 1 else []
     with ui.err.status("drawing"):
         write_dataset_page(path, data, opened, pairs)
     ui.note(f"Page: {path}")

@@ -121,7 +121,7 @@ def items(what: str, total: int) -> Iterator[_Items]:
 
 
 class TrainingBar:
-    """A `Watcher` that draws: one bar a run, the loss and the last evaluation beside it."""
+    """A `Watcher` that draws: one bar per run, the loss and the last evaluation beside it."""
 
     def __init__(
         self, progress: Progress, title: str, total: int, before: TaskID | None = None, advice: Sequence[str] = ()

@@ -230,7 +230,7 @@ def p2pnet(
 ) -> Network:
     """`trunk` = vgg16, vgg16-bn (the published one), vgg19, vgg19-bn, or tiny: a small one from nothing, for CPUs and tests.
 
-    `references` = 2x2 or 4x2 points a cell (rows × columns); `width` = channels of pyramid and heads, 0: 256, tiny 32;
+    `references` = 2x2 or 4x2 points per cell (rows × columns); `width` = channels of pyramid and heads, 0: 256, tiny 32;
     `offsets` = whether proposals move from their references; if not, only scores are learned; `context` = M-SFANet's modules
     between trunk and pyramid, which see the whole image.
     """

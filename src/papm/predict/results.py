@@ -51,7 +51,7 @@ def write_results(
 
 
 def write_counts(predictions: Sequence[Prediction], path: str | Path, *, classes: Sequence[str] | None = None) -> Path:
-    """One line an image: image, count, a column a class where there are several (`classes` names them), and one a model,
+    """One line per image: image, count, a column per class where there are several (`classes` names them), and one per model,
     `by_NAME`, where several counted.
     """
     names, rows = _columns(predictions, classes)
@@ -78,7 +78,7 @@ def _columns(predictions: Sequence[Prediction], classes: Sequence[str] | None) -
 
 
 def write_points(predictions: Sequence[Prediction], path: str | Path) -> Path:
-    """One line a point: image, x, y, score, label; score and label are empty where the prediction has none."""
+    """One line per point: image, x, y, score, label; score and label are empty where the prediction has none."""
     rows = [
         [p.name, x, y, "" if score is None else score, "" if label is None else label]
         for p in predictions

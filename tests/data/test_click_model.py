@@ -16,8 +16,8 @@ from hypothesis import strategies as st
 from scipy import stats
 
 import papm
-from papm.data.annotator import Annotator, annotate_dataset, generator
 from papm.data.base import Dataset
+from papm.data.click_model import Annotator, annotate_dataset, generator
 from papm.errors import ConfigError, DataError
 from papm.structures import Sample
 
@@ -198,7 +198,7 @@ def test_an_image_is_annotated_by_its_name_whatever_its_place() -> None:
 
 def test_the_stream_of_an_image_is_the_recorded_one_in_every_process() -> None:
     """Python's own hash of a string changes from process to process; ours must not."""
-    code = "from papm.data.annotator import generator; print(generator(5, 'image-1').integers(2**62))"
+    code = "from papm.data.click_model import generator; print(generator(5, 'image-1').integers(2**62))"
     env = {**os.environ, "PYTHONPATH": str(Path(papm.__file__).parents[1]), "PYTHONHASHSEED": "77"}
     command = [sys.executable, "-c", code]
     out = subprocess.run(command, capture_output=True, text=True, check=True, timeout=120, env=env).stdout

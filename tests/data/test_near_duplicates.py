@@ -9,7 +9,7 @@ import torch
 from PIL import Image
 
 from papm.data.base import Dataset
-from papm.data.look_alikes import look_alikes, thumbnail
+from papm.data.near_duplicates import near_duplicates, thumbnail
 from papm.structures import Sample
 
 
@@ -27,12 +27,12 @@ def test_pairs(tmp_path: Path) -> None:
     Image.open(tmp_path / "a4.jpg").point(lambda v: min(255, int(v * 1.2))).save(bright)
     test = [photo(tmp_path / "new.jpg", 99), again, Sample("bright", bright, torch.zeros(0, 2), (120, 160)), train[0]]
     seen: list[int] = []
-    found = look_alikes({"train": Dataset(train), "test": Dataset(test)}, on_item=lambda: seen.append(1))
+    found = near_duplicates({"train": Dataset(train), "test": Dataset(test)}, on_item=lambda: seen.append(1))
     assert {(p.first[1].name, p.second[1].name) for p in found} == {("a2", "again"), ("a4", "bright")}
     assert all(p.first[0] == "train" and p.second[0] == "test" and 0.98 < p.likeness <= 1 for p in found)
     assert len(seen) == 10 and found == sorted(found, key=lambda p: -p.likeness)
-    assert look_alikes({"train": Dataset([*train, again])}) == [], "within a split it is no leak"
-    assert look_alikes({}) == []
+    assert near_duplicates({"train": Dataset([*train, again])}) == [], "within a split it is no leak"
+    assert near_duplicates({}) == []
 
 
 def test_flat_and_damaged_images_are_like_nothing(tmp_path: Path) -> None:
@@ -41,12 +41,12 @@ def test_flat_and_damaged_images_are_like_nothing(tmp_path: Path) -> None:
         (tmp_path / f"{name}.jpg").write_bytes(b"\xff\xd8 no image")
     made = [Sample(n, tmp_path / n, torch.zeros(0, 2), (40, 50)) for n in ("a.png", "b.png", "a.jpg", "b.jpg")]
     assert all(thumbnail(s) is None for s in made)
-    assert look_alikes({"x": Dataset(made[::2]), "y": Dataset(made[1::2])}) == []
+    assert near_duplicates({"x": Dataset(made[::2]), "y": Dataset(made[1::2])}) == []
 
 
 def test_drawn_scenes(tmp_path: Path) -> None:
     from papm import data
 
     splits = data.open("synthetic", train=2, test=2, size=64)
-    assert look_alikes(splits) == []
+    assert near_duplicates(splits) == []
     assert thumbnail(splits["train"][0]) is not None

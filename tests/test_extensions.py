@@ -11,9 +11,9 @@ from pathlib import Path
 import pytest
 
 import papm
-from papm.cli.extensions import VARIABLE, load_extensions
 from papm.cli.main import main
 from papm.errors import ConfigError
+from papm.extensions import VARIABLE, load_extensions
 from papm.methods import METHODS
 
 MINE = """
@@ -60,6 +60,32 @@ def test_a_module_of_the_path(here: Path, monkeypatch: pytest.MonkeyPatch) -> No
 def test_nothing_is_imported_without_the_variable(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv(VARIABLE, raising=False)
     assert load_extensions() == ()
+
+
+def install(folder: Path, value: str) -> None:
+    """What pip leaves of a package that declares one entry point."""
+    info = folder / "crowd_losses-1.0.dist-info"
+    info.mkdir()
+    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: crowd-losses\nVersion: 1.0\n", encoding="utf-8")
+    (info / "entry_points.txt").write_text(f"[papm]\nlosses = {value}\n", encoding="utf-8")
+
+
+def test_an_installed_package_is_found_by_its_entry_point(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv(VARIABLE, raising=False)
+    (here / "papm_import_installed.py").write_text(MINE, encoding="utf-8")
+    install(here, "papm_import_installed")
+    monkeypatch.syspath_prepend(str(here))
+    assert papm.load_extensions() == ("papm_import_installed",) and "outside" in METHODS
+    assert papm.load_extensions() == ("papm_import_installed",)  # not again
+
+
+def test_an_installed_package_that_cannot_be_imported_is_named(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    install(here, "papm_import_nowhere")
+    monkeypatch.syspath_prepend(str(here))
+    with pytest.raises(
+        ConfigError, match=r"^entry point 'losses' of crowd-losses: papm_import_nowhere .*; mend it, or uninstall"
+    ):
+        load_extensions()
 
 
 @pytest.mark.parametrize(

@@ -31,7 +31,7 @@ class Pair:
     likeness: float
 
 
-def look_alikes(
+def near_duplicates(
     splits: Mapping[str, Dataset], threshold: float = ALIKE, on_item: Callable[[], None] | None = None
 ) -> list[Pair]:
     """Pairs across splits whose thumbnails correlate above `threshold`, the most alike first; the same file is no pair."""

@@ -5,7 +5,7 @@
     DATA/annotators/ben/a.txt           what Ben marked; with splits in annotators/ben/train/a.txt, or all in one folder
 
 `Sample.annotations` has the points of each. `annotators=merge` trains on one point for each object that at least half of them
-marked (`papm.data.annotators`), `annotators=anna` on Anna's. Nobody has to mark every image; one that nobody marked is a fault.
+marked (`papm.data.agreement`), `annotators=anna` on Anna's. Nobody has to mark every image; one that nobody marked is a fault.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
-from papm.data.annotators import choose
+from papm.data.agreement import choose
 from papm.data.base import Annotation, Entry
 from papm.data.readers.faults import AnnotationError, Fault
 from papm.data.readers.layout import Place

@@ -16,7 +16,7 @@ from scipy.optimize import linear_sum_assignment
 from scipy.spatial import cKDTree
 from scipy.spatial.distance import cdist
 
-from papm.data.annotators import ALONE, LEAST_REACH, agreement, choose, merge, pair, reach_of
+from papm.data.agreement import ALONE, LEAST_REACH, agreement, choose, merge, pair, reach_of
 from papm.errors import ConfigError, DataError
 from papm.structures import Sample
 
