@@ -10,7 +10,7 @@ from __future__ import annotations
 import inspect
 import math
 from collections.abc import Callable, Hashable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -20,21 +20,11 @@ from papm.errors import ConfigError, DataError, unknown
 from papm.losses.recorded import Recorder
 from papm.points import as_batch
 from papm.structures import DensityOutput, LossOutput, PointBatch, PointProposals
+from papm.structures import LossContext as LossContext
 from papm.targets import touched_cells
-from papm.text import Brief, n_of
+from papm.text import n_of
 
 Points = Sequence[Tensor] | PointBatch
-
-
-@dataclass(frozen=True, eq=False, repr=False)
-class LossContext(Brief):
-    """What a training loop knows beyond the crop; without it a loss works on the crop alone."""
-
-    mask: Tensor | None = None  # [B, H, W] bool, True where a pixel is real and counts
-    offsets: Tensor | None = None  # [B, 2] (x, y) of the crop's corner in its full image
-    sizes: Tensor | None = None  # [B, 2] (H, W) of the full image
-    halo: PointBatch | None = None  # the points of the crop and of a band around it, in the crop's coordinates
-    images: Tensor | None = None  # [B, 3, H, W], what the network saw
 
 
 class CountingLoss(nn.Module):
