@@ -22,7 +22,7 @@ from pathlib import Path
 
 ENOUGH = 64_000  # kB
 TRAIN = ["train", "synthetic:train=8,test=3,size=64,count=5-10", "--backbone", "tiny", "device=cpu", "select=test"]
-SETTINGS = ["steps=24", "crop=64", "batch=2", "log_every=5", "save_every=4", "eval_every=6", "lr=0.01", "seed=3"]
+SETTINGS = ["steps=24", "crop=64", "batch=2", "log_every=5", "save_every=6", "eval_every=4", "lr=0.01", "seed=3"]
 LIMIT = "FULL_DISK_LIMIT"  # what the shim reads: kB and a folder
 
 

@@ -43,8 +43,6 @@ VARIANTS = (
     "p2p-papm loss.kappa=0.1",
     "p2p-papm loss.kappa=1.6",
     "p2p-papm loss.l2_warmup=0",
-    "p2p-papm loss.bounded=false",
-    "p2p-papm loss.bounded=false loss.l2_warmup=0",
     "p2p-papm-literal",
     "p2p-papm-literal loss.l2_warmup=0.3",
 )

@@ -25,7 +25,7 @@ import torch
 from torch import Tensor
 
 from papm.bench.timing import device_ms
-from papm.losses.transport import TransportLoss
+from papm.losses import create
 from papm.structures import PointBatch
 from papm.transport import create_cost, cuda, graphs, grid_sinkhorn, reference, triton_kernels
 from papm.transport.windows import WindowProblem, window_for
@@ -118,7 +118,7 @@ def losses(report: list[dict[str, Any]], images: int, n: int, crop: int, name: s
     try:
         points, density = scene(images, n, crop, False, seed=n)
         z = density[:, None].clone().requires_grad_()
-        loss = TransportLoss(STRIDE, cost=create_cost(name), solver=solver)  # type: ignore[arg-type]
+        loss = create("dm-count", stride=STRIDE, cost=name, solver=solver)
 
         def step() -> Tensor:
             z.grad = None
@@ -130,7 +130,7 @@ def losses(report: list[dict[str, Any]], images: int, n: int, crop: int, name: s
         grad = z.grad.clone() if z.grad is not None else torch.zeros(())
         exact = density[:, None].double().requires_grad_()
         wide = PointBatch(points.xy.double(), points.valid)
-        TransportLoss(STRIDE, cost=create_cost(name), solver="reference")(exact, wide).total.backward()
+        create("dm-count", stride=STRIDE, cost=name, solver="reference")(exact, wide).total.backward()
         assert exact.grad is not None
         row["gradient_error"] = float(((grad.double() - exact.grad).norm() / exact.grad.norm()).cpu())
         del exact

@@ -308,3 +308,12 @@ def test_suppression_is_greedy(n: int, seed: int) -> None:
     assert len(points) == len(kept)
     if kept:
         assert torch.allclose(points, torch.stack(kept))
+
+
+@pytest.mark.parametrize("mass", [1e6, 1e19, 3e38])
+def test_there_are_no_more_points_than_pixels(mass: float) -> None:
+    """A broken model may claim any number of objects; memory must not follow."""
+    field = torch.zeros(12, 12)
+    field[3, 4] = field[8, 8] = mass
+    points, scores = peaks(field, 8, size=(96, 96))
+    assert 0 < len(points) == len(scores) <= 96 * 96

@@ -7,6 +7,7 @@ the prefix `network.`). The trainer's own `last.ckpt` has the same two entries a
 from __future__ import annotations
 
 import io
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -15,14 +16,17 @@ from typing import IO, Any
 import torch
 from torch import Tensor
 
-from papm import models
+from papm import models, untrusted
 from papm.config import frame_of, reading_of
+from papm.data import resize
 from papm.errors import CheckpointError, PapmError, unknown
 from papm.files import write_atomic
+from papm.untrusted import brief
 from papm.version import __version__
 
 FORMAT = 1
 PREFIX = "network."
+LONGEST = 20_000  # values in the description of a network
 LARGEST_FRAME = 1024  # px around an image: a file must not make us fill the memory
 
 
@@ -36,6 +40,8 @@ class ModelSpec:
     config: Mapping[str, Any] = field(default_factory=dict)
     step: int = 0
     classes: tuple[str, ...] = ()  # what the maps count, by name, where there are several
+    # Least, median and largest factor that the sides of training images were resized by, where a rule did it.
+    scales: tuple[float, ...] = ()
 
     def to_mapping(self) -> dict[str, Any]:
         """Plain types, as stored."""
@@ -48,11 +54,15 @@ class ModelSpec:
             "config": dict(self.config),
             "step": self.step,
         }
-        return values | ({"classes": list(self.classes)} if self.classes else {})
+        values |= {"classes": list(self.classes)} if self.classes else {}
+        return values | ({"scales": list(self.scales)} if self.scales else {})
 
     @staticmethod
     def from_mapping(values: Mapping[str, Any]) -> ModelSpec:
         """What `to_mapping` stored."""
+        scales = tuple(float(s) for s in values.get("scales", ()))
+        if len(scales) not in (0, 3) or not all(0 < s < math.inf for s in scales):
+            raise ValueError(f"scales are three factors, not {str(values['scales'])[:40]}")
         return ModelSpec(
             str(values["backbone"]),
             dict(values.get("options", {})),
@@ -60,6 +70,7 @@ class ModelSpec:
             dict(values.get("config", {})),
             int(values.get("step", 0)),
             tuple(str(c) for c in values.get("classes", ())),
+            scales,
         )
 
 
@@ -81,14 +92,16 @@ def read(path: Path) -> dict[str, Any]:
     if not path.is_file():
         raise CheckpointError(f"{path}: no such checkpoint file{'' if path.exists() else ' or run folder'}")
     try:
-        values = torch.load(path, map_location="cpu", weights_only=True)
-    except Exception as error:  # damaged files raise whatever the unpickler trips over
-        raise CheckpointError(f"{path}: not a readable checkpoint ({_first_line(error)})") from None
+        values = untrusted.load_tensors(path)
+    except ValueError as error:
+        raise CheckpointError(f"{path}: not a readable checkpoint: {error}") from None
     if not isinstance(values, dict) or not isinstance(values.get("papm"), dict) or "state_dict" not in values:
         raise CheckpointError(f"{path}: not a papm checkpoint; trunk weights are given with --weights")
-    number = values["papm"].get("format", 0)
-    if not isinstance(number, int) or number > FORMAT:
-        raise CheckpointError(f"{path}: written by a newer papm ({values['papm'].get('version')}); upgrade to read it")
+    number, version = values["papm"].get("format", 0), brief(values["papm"].get("version"))
+    if not isinstance(number, int):
+        raise CheckpointError(f"{path}: not a whole papm checkpoint (its format is '{brief(number)}', not a number)")
+    if number > FORMAT:
+        raise CheckpointError(f"{path}: written by a newer papm ({version}); upgrade to read it")
     return values
 
 
@@ -96,9 +109,10 @@ def load(path: Path) -> tuple[ModelSpec, dict[str, Tensor]]:
     """What a checkpoint is, and the weights of its network."""
     values = read(path)
     try:
+        untrusted.require_plain(values["papm"], LONGEST)
         spec = ModelSpec.from_mapping(values["papm"])
         state = {k.removeprefix(PREFIX): v for k, v in values["state_dict"].items() if k.startswith(PREFIX)}
-    except (KeyError, TypeError, ValueError, AttributeError) as error:
+    except (KeyError, TypeError, ValueError, AttributeError, OverflowError) as error:
         raise CheckpointError(f"{path}: not a whole papm checkpoint ({_first_line(error)})") from None
     if not all(isinstance(v, Tensor) for v in state.values()):
         raise CheckpointError(f"{path}: not a whole papm checkpoint (weights that are no tensors)")
@@ -115,8 +129,11 @@ def build(spec: ModelSpec, state: Mapping[str, Tensor], path: Path | None = None
             if key not in known:
                 raise unknown(f"option of network '{spec.backbone}'", str(key), known)
         network = models.create(spec.backbone, **spec.options)
+        resize.of_config(spec.config)  # how images will be resized, refused here where it makes no sense
     except PapmError as error:
         raise CheckpointError(f"{where}: {error}") from None
+    except (RuntimeError, MemoryError):
+        raise CheckpointError(f"{where}: there is no memory for its network") from None
     assign(network, state, where)
     try:
         frame = frame_of(spec.config)
@@ -142,10 +159,23 @@ def assign(network: torch.nn.Module, state: Mapping[str, Tensor], where: str) ->
             raise CheckpointError(
                 f"{where}: belongs to another network: '{key}' is {list(state[key].shape)}, not {list(own[key].shape)}"
             )
+        if own[key].is_floating_point() != state[key].is_floating_point():
+            raise CheckpointError(f"{where}: '{key}' holds {state[key].dtype}, not {own[key].dtype}")
     extra = next((k for k in state if k not in own), None)
     if extra is not None:
         raise CheckpointError(f"{where}: belongs to another network: '{extra}' is not part of this one")
     network.load_state_dict(dict(state))
+    require_finite(network, where)
+
+
+def require_finite(network: torch.nn.Module, where: str) -> None:
+    """Refuse weights that are not finite numbers, also those that the network's own precision cannot hold."""
+    for key, value in network.state_dict().items():
+        if value.is_floating_point() and not bool(value.isfinite().all()):
+            raise CheckpointError(
+                f"{where}: the weights '{key}' are not finite numbers (NaN or infinity): its training failed or the file is"
+                " damaged; use another checkpoint, or train again"
+            )
 
 
 def resolve(path: Path) -> Path:

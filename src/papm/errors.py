@@ -9,6 +9,8 @@ from __future__ import annotations
 import difflib
 from collections.abc import Iterable
 
+LONGEST = 60  # characters of a name in a message
+
 
 class PapmError(Exception):
     """Wrong usage or bad input; the message names the file, line or key and what to do."""
@@ -38,7 +40,7 @@ def unknown(kind: str, name: str, known: Iterable[str]) -> ConfigError:
     >>> str(unknown("method", "foo", ["hd-papm", "gaussian"]))
     "unknown method 'foo'; known: gaussian, hd-papm"
     """
-    names = sorted(known)
+    names, name = sorted(known), name if len(name) <= LONGEST else f"{name[:LONGEST]}…"
     near = difflib.get_close_matches(name, names, n=1, cutoff=0.5)
     hint = f"did you mean '{near[0]}'? Known" if near else "known"
     return ConfigError(f"unknown {kind} '{name}'; {hint}: {', '.join(names)}")

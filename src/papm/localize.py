@@ -17,6 +17,7 @@ from torch import Tensor
 from papm.errors import ConfigError, DataError
 from papm.structures import PointProposals
 
+MOST_POINTS = 2_000_000  # in one image
 _TURN = math.pi / 64
 
 
@@ -59,7 +60,8 @@ def peaks(
         top = "count"
     if top is not None and top != "count" and (isinstance(top, bool) or not isinstance(top, int) or top < 0):
         raise ConfigError(f"top is 'count' or a whole number of points, 0 or more, not {top!r}")
-    wanted = round(float(field.sum())) if top == "count" else top
+    most = min(height * width, MOST_POINTS)  # a broken model may claim any number of objects
+    wanted = round(min(float(field.sum()), most)) if top == "count" else top
     if not field.numel() or wanted == 0:
         return field.new_zeros(0, 2), field.new_zeros(0)
     floor = max(threshold or 0.0, (relative or 0.0) * float(field.max()))
@@ -71,6 +73,8 @@ def peaks(
     points = _grouped(place, groups, number)  # the middle of a plateau: the mean over its cells
     scores = field.new_zeros(number).scatter_reduce_(0, groups, field.flatten()[cells], "amax")
     if wanted is not None and split and 0 < number < wanted:
+        if (total := float(field.double().sum())) > most:
+            field = (field.double() * (most / total)).to(field)
         points, scores = _divide(field, window, cells, groups, wanted, points, scores, x, y, stride)
     order = scores.argsort(descending=True, stable=True)[:wanted]
     return _clip(points[order], height, width), scores[order]

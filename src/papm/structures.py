@@ -261,6 +261,17 @@ class LossOutput(Brief):
     terms: Mapping[str, Tensor]
     weights: Mapping[str, float] = field(default_factory=dict)
 
+    @classmethod
+    def of(cls, terms: Mapping[str, Tensor], weights: Mapping[str, float] | None = None) -> LossOutput:
+        """Total = Σ weight·term, and the terms without their gradients; without weights all are 1. A weight of 0 only logs.
+
+        >>> LossOutput.of({"count": torch.tensor(2.0), "shape": torch.tensor(3.0)}, {"count": 1.0, "shape": 0.5}).total
+        tensor(3.5000)
+        """
+        weights = dict.fromkeys(terms, 1.0) if weights is None else dict(weights)
+        total = torch.stack([w * terms[k] for k, w in weights.items() if w or terms[k].requires_grad]).sum()
+        return cls(total, {k: terms[k].detach() for k in weights}, weights)
+
     def __post_init__(self) -> None:
         if not self.weights:
             object.__setattr__(self, "weights", dict.fromkeys(self.terms, 1.0))
@@ -323,6 +334,8 @@ class Prediction(Brief):
     by_class: tuple[float, ...] = ()  # counts of several classes, where they are not those of the map or the points
     models: tuple[str, ...] = ()  # who counted, by name, where several models did
     by_model: tuple[float, ...] = ()  # what each of them counted; `count` is the mean
+    scale: float = 1.0  # factor that the sides of the image were resized by before counting
+    warning: str = ""  # why the count may be far off, in a sentence that goes after the image's name
 
     @property
     def class_counts(self) -> list[float]:

@@ -17,29 +17,29 @@ from papm.errors import ConfigError
 from papm.methods import METHODS
 
 MINE = """
-from papm.losses.density import DensityLoss
-from papm.losses.base import register
+from papm.losses import register
+from papm.losses.density import hd_papm
 from papm.methods import METHODS, Method
 
 if "outside" in METHODS:
     raise RuntimeError("imported twice")
-register("outside", DensityLoss)
+register("outside", hd_papm)
 METHODS["outside"] = Method("outside", "outside", "from outside")
 """
 
 
 @pytest.fixture
 def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    from papm.losses import base
+    from papm.losses.registry import LOSSES
 
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("PYTHONPATH", str(Path(papm.__file__).parents[1]))
-    before = dict(METHODS), dict(base._FACTORIES), set(sys.modules)
+    before = dict(METHODS), dict(LOSSES._items), set(sys.modules)
     yield tmp_path
     METHODS.clear()
     METHODS.update(before[0])
-    base._FACTORIES.clear()
-    base._FACTORIES.update(before[1])
+    LOSSES._items.clear()
+    LOSSES._items.update(before[1])
     for name in set(sys.modules) - before[2]:
         if name.startswith("papm_import_"):
             del sys.modules[name]

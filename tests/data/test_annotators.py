@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
+import time
 from pathlib import Path
 
 import numpy as np
@@ -11,9 +12,12 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from scipy.optimize import linear_sum_assignment
+from scipy.spatial import cKDTree
+from scipy.spatial.distance import cdist
 
 from papm.data.annotators import ALONE, LEAST_REACH, agreement, choose, merge, pair, reach_of
-from papm.errors import ConfigError
+from papm.errors import ConfigError, DataError
 from papm.structures import Sample
 
 
@@ -43,6 +47,42 @@ def test_pairs_are_the_cheapest(n: int, m: int, seed: int, reach: float) -> None
         for order in itertools.permutations(range(m), k)
     )
     assert cost(list(zip(rows.tolist(), columns.tolist()))) == pytest.approx(best, abs=1e-3)
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.integers(0, 60), st.integers(0, 60), st.integers(0, 99), st.floats(1, 90))
+def test_pairs_are_those_of_the_whole_matrix(n: int, m: int, seed: int, reach: float) -> None:
+    """Candidates from a tree change nothing: most points have none, one, or many, as `reach` says."""
+    a, b = cloud(n, seed), cloud(m, seed + 1)
+    distance = cdist(a.double().numpy(), b.double().numpy()).reshape(n, m)
+    rows, columns = linear_sum_assignment(np.minimum(distance, reach))
+    near = distance[rows, columns] < reach
+    found = pair(a, b, reach)
+    assert found[0].tolist() == rows[near].tolist() and found[1].tolist() == columns[near].tolist()
+    assert found[2] == pytest.approx(distance[rows, columns][near])
+
+
+def test_large_crowds_are_merged_in_seconds() -> None:
+    """A matrix of all pairs would be 3 GB."""
+    truth = cloud(20_000, 0, 4000)
+    rng = torch.Generator().manual_seed(0)
+    people = {who: truth + 0.5 * torch.randn(truth.shape, generator=rng) for who in "abc"}
+    start = time.process_time()
+    merged = merge(people)
+    assert time.process_time() - start < 10
+    assert abs(len(merged) - 20_000) < 200
+    near, _ = cKDTree(truth.numpy()).query(merged.numpy())
+    assert np.median(near) < 0.5
+
+
+def test_points_on_one_heap_are_a_sentence() -> None:
+    heap = torch.full((3000, 2), 7.0)
+    with pytest.raises(
+        DataError, match="9,000,000 pairs of two people's points are nearer than 4 px; are points repeated"
+    ):
+        merge({"a": heap, "b": heap})
+    with pytest.raises(DataError, match=r"^a: 9,000,000 pairs"):
+        agreement([sample(a=heap, b=heap)])
 
 
 def test_one_person_or_equal_people_change_nothing() -> None:

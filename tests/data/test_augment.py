@@ -12,10 +12,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
+from papm import losses
 from papm.data.augment import HEAD, Augment, Plan, cut_crops, plan, render, sample_order
 from papm.data.cache import ImageStore
 from papm.imagenet import MEAN, STD, normalize
-from papm.losses.density import DensityLoss
+from papm.losses.density import target
 from papm.points import flip
 from papm.structures import Batch, PointBatch
 from papm.targets import density_map
@@ -295,8 +296,8 @@ def test_no_point_falls_off_an_image_that_fits_into_its_crop(side: int, scale: f
     assert batch.points.counts.tolist() == [1] and batch.mask is not None
     x, y = batch.points.to_list()[0][0].tolist()
     assert batch.mask[0, math.floor(y), math.floor(x)]
-    loss = DensityLoss(8)
-    assert float(loss.target(torch.zeros(1, 1, 38, 38), batch.points, batch).sum()) == pytest.approx(1, rel=1e-4)
+    found = target(torch.zeros(1, 1, 38, 38), batch.points, batch, stride=8, sigma=4.0, shape=8.0)
+    assert float(found.sum()) == pytest.approx(1, rel=1e-4)
 
 
 def test_plan_and_pixels_round_the_scaled_size_alike() -> None:
@@ -446,7 +447,7 @@ def test_the_target_of_a_crop_is_the_window_of_its_flipped_image(flips: float, s
     """Offsets and sizes are those of the flipped, scaled image: the target equals its whole map's window."""
     size = (120, 140)
     points = torch.rand(40, 2, generator=torch.Generator().manual_seed(2)) * torch.tensor([140.0, 120.0])
-    loss = DensityLoss(8)
+    loss = losses.create("hd-papm", stride=8)
     augment = Augment(64, flip=flips, scale_min=scale, scale_max=scale, margin=margin, halo=loss.halo)
     h, w = round(120 * scale), round(140 * scale)
     moved = points * scale
@@ -457,7 +458,7 @@ def test_the_target_of_a_crop_is_the_window_of_its_flipped_image(flips: float, s
         made = plan(step, augment, [size], [with_extent(points)], seed=0, batch=2)
         batch = render(store, made, augment)
         assert batch.offsets is not None and batch.sizes is not None
-        found = loss.target(torch.zeros(2, 1, 8, 8), batch.points, batch)
+        found = target(torch.zeros(2, 1, 8, 8), batch.points, batch, stride=8, sigma=4.0, shape=8.0)
         for b, (x, y) in enumerate(batch.offsets.int().tolist()):
             expected = whole[64 + y : 128 + y, 64 + x : 128 + x].reshape(8, 8, 8, 8).sum((1, 3))
             cells = slice(margin // 8, 8 - margin // 8)  # the halo is that of the part that the loss sees

@@ -253,6 +253,25 @@ def test_a_folder_that_is_a_file(samples: list[Sample], tmp_path: Path) -> None:
         open_store(samples, tmp_path / "cache")
 
 
+def test_pixels_of_other_users_are_not_used(
+    samples: list[Sample], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = tmp_path / "cache"
+    open_store(samples, folder)
+    assert folder.stat().st_mode & 0o777 == 0o700
+    for file in folder.rglob("*.rgb"):  # as another user could leave them in a folder that was open to all
+        file.write_bytes(bytes(file.stat().st_size))
+        file.chmod(0o666)
+    folder.chmod(0o777)
+    store = open_store(samples, folder)
+    assert folder.stat().st_mode & 0o777 == 0o700
+    for k, s in enumerate(samples):
+        assert torch.equal(store.image(k), s.image)
+    monkeypatch.setattr(os, "geteuid", lambda: folder.stat().st_uid + 1)
+    with pytest.raises(DataError, match=r"cache: cannot hold .*belongs to another user.*set PAPM_CACHE"):
+        open_store(samples, folder)
+
+
 def test_an_image_that_has_gone(samples: list[Sample], tmp_path: Path) -> None:
     assert samples[1].path is not None
     samples[1].path.unlink()

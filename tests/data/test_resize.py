@@ -14,7 +14,7 @@ from PIL import Image
 
 from papm import data
 from papm.data.resize import OPTIONS, USUAL, Resize, of_config, resized, resolved, take
-from papm.errors import ConfigError
+from papm.errors import ConfigError, DataError
 from papm.images import resize_image
 from papm.structures import Sample
 
@@ -183,3 +183,15 @@ def test_opening_with_a_size(photo: Path) -> None:
     with pytest.raises(ConfigError, match=r"unknown option.*'max_sid'; did you mean 'max_side'"):
         data.open("folder", photo.parent, max_sid=50)
     assert set(OPTIONS) == {"resize", "min_side", "max_side", "max_short_side", "min_long_side"}
+
+
+def test_the_limit_of_pixels_holds_after_resizing_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    rule = Resize(min_side=512)
+    assert rule.size(1, 100) == (512, 51_200)
+    with pytest.raises(DataError, match=r"strip\.png: 5000×1 pixels would be enlarged to 2560000×512"):
+        rule.size(1, 5000, "strip.png")
+    monkeypatch.setenv("PAPM_MAX_PIXELS", "1000")
+    assert Resize(max_side=4000).size(4000, 5000) == (
+        3200,
+        4000,
+    )  # what was read is never refused for being made smaller

@@ -95,4 +95,5 @@ def test_chances_outside_the_region_ask_for_no_points_inside_it() -> None:
     counter = Counter(network(True), ModelSpec("p2pnet"), "cpu")
     sample = scenes(True)[0]
     count = evaluate(counter.network, scenes(True)).predicted[0]
-    assert len(localization._found(counter, sample)[0]) == round(count)
+    points, scores = localization._found(counter, sample)
+    assert len(points) == len(scores) == round(count)

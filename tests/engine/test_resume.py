@@ -266,6 +266,39 @@ def test_a_crash_before_the_first_checkpoint_starts_again(tmp_path: Path) -> Non
     assert sorted(losses(tmp_path)) == list(range(1, 13))
 
 
+@pytest.fixture(scope="module")
+def cut_short(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("cut") / "run"
+    with pytest.raises(MemoryError):
+        engine.train(config(), folder, watcher=StopAt(5))
+    return folder
+
+
+@pytest.mark.parametrize("change", [
+    *(pytest.param((key, None), id=f"no {key}") for key in ("step", "network", "optimizer", "loss", "log")),
+    *(pytest.param((key, {}), id=f"empty {key}") for key in ("network", "optimizer", "log", "state_dict")),
+    *(pytest.param((key, []), id=f"list {key}") for key in ("network", "optimizer", "step", "log")),
+    pytest.param(("sums", "x"), id="wrong sums"),
+])  # fmt: skip
+def test_an_altered_last_ckpt_is_one_sentence(tmp_path: Path, cut_short: Path, change: tuple[str, Any]) -> None:
+    """Nothing is resumed from half of a state: it would be another run."""
+    folder = tmp_path / "run"
+    shutil.copytree(cut_short, folder)
+    values = torch.load(folder / "last.ckpt", weights_only=True)
+    key, value = change
+    part = values if key in values else values["training"]
+    part |= {key: value}
+    if value is None:
+        del part[key]
+    torch.save(values, folder / "last.ckpt")
+    with pytest.raises(
+        CheckpointError, match=r"last\.ckpt: a run cannot go on from this file \(it.*; start again"
+    ) as caught:
+        engine.train(config(), folder, resume=True)
+    assert "\n" not in str(caught.value)
+    assert losses(folder) == losses(cut_short)
+
+
 def test_a_finished_run_resumes_to_its_result(tmp_path: Path) -> None:
     first = engine.train(config(), tmp_path)
     again = engine.train(config(), tmp_path, resume=True)
@@ -367,7 +400,7 @@ def test_a_run_of_an_older_papm_is_not_resumed_but_its_models_count(tmp_path: Pa
     values = checkpoint.read(tmp_path / "last.ckpt")
     older = {**{k: values[k] for k in ("papm", "state_dict")}, "optimizer_states": [], "global_step": 12, "loops": {}}
     torch.save(older, tmp_path / "last.ckpt")
-    with pytest.raises(CheckpointError, match=r"last\.ckpt: this run was started by an older papm"):
+    with pytest.raises(CheckpointError, match=r"last\.ckpt: .*\(this run was started by an older papm\); start again"):
         engine.train(config(), tmp_path, resume=True)
     assert Counter.load(tmp_path / "last.ckpt", "cpu").predict(torch.zeros(3, 64, 64, dtype=torch.uint8)).count >= 0
 

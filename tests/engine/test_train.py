@@ -427,9 +427,6 @@ def test_a_run_too_short_to_be_evaluated_still_has_a_result(tmp_path: Path) -> N
 
 
 def test_what_cannot_be_trained_is_refused_before_anything_is_written(tmp_path: Path) -> None:
-    given = {"data": SPEC, "network": {"trunk": "tiny"}, "crop": 128, "margin": 32, "region": 64, "device": "cpu"}
-    with pytest.raises(ConfigError, match="region=64 is for losses on density maps"):
-        engine.train(resolve("p2p-papm", "p2pnet", given), tmp_path / "run")
     with pytest.raises(DataError, match=r"no label, which network\.num_classes=3 needs"):
         engine.train(config(network={"num_classes": 3}), tmp_path / "run")
     assert not (tmp_path / "run").exists()
@@ -758,8 +755,8 @@ def test_the_rate_warms_up_and_falls() -> None:
     assert rate_factor(50, config(schedule="constant", warmup=10)) == 1
 
 
-def test_region_and_margin_train(tmp_path: Path) -> None:
-    made = engine.train(config(method="al-papm", crop=96, margin=16, region=32, steps=2), tmp_path)
+def test_a_margin_trains(tmp_path: Path) -> None:
+    made = engine.train(config(method="al-papm", crop=96, margin=16, steps=2), tmp_path)
     assert made.result is not None
 
 

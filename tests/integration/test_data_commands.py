@@ -7,6 +7,7 @@ import json
 import os
 import subprocess
 import sys
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -529,3 +530,12 @@ def test_the_side_of_a_box_is_chosen(papm: Papm, photos: Path, tmp_path: Path) -
     assert papm("convert", photos, "--out", tmp_path / "o", "--to", "voc", "--box", "4").code == 0
     boxes = data.open_spec(str(tmp_path / "o"))["all"][5].boxes
     assert boxes is not None and boxes[0].tolist() == pytest.approx([4.25, 2, 8.25, 6])
+
+
+def test_stats_of_a_heap_of_points(papm: Papm, tmp_path: Path) -> None:
+    Image.new("RGB", (32, 32)).save(tmp_path / "a.png")
+    (tmp_path / "a.txt").write_text("5 5\n" * 100_000)
+    start = time.process_time()
+    made = papm("stats", tmp_path, "--html", tmp_path / "page.html", "--json")
+    assert time.process_time() - start < 30 and (tmp_path / "page.html").exists()
+    assert sum(b["n"] for b in made.json["all"]["px to the nearest neighbour"]) == 100_000

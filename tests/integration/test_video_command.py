@@ -115,6 +115,12 @@ def test_a_bad_video_is_named_and_the_rest_is_counted(world: Path, run_papm: Run
     assert code == 2 and "--every is a number of seconds" in error
 
 
+def test_a_list_that_names_another_video_is_refused(world: Path, run_papm: Run) -> None:
+    (world / "list.mp4").write_text("ffconcat version 1.0\nfile clip.webm\n")
+    code, said, error = predict(run_papm, world, world / "list.mp4")
+    assert (code, said) == (2, "") and error == f"papm: {world / 'list.mp4'}: cannot be read as a video; is it whole?\n"
+
+
 @pytest.mark.parametrize("overlays", ["--overlays", "--no-overlays"])
 def test_where_nothing_can_be_written_no_result_is_told(world: Path, run_papm: Run, overlays: str) -> None:
     (world / "out").write_text("a file")

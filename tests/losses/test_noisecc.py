@@ -14,7 +14,7 @@ from torch import Tensor
 import papm.losses as losses
 from papm.errors import ConfigError, DataError
 from papm.losses import LossContext
-from papm.losses.noisecc import FLOOR, NoiseLoss, background_variance, covariance, moments
+from papm.losses.noisecc import FLOOR, Noise, background_variance, covariance, moments
 from papm.structures import PointBatch
 from papm.transport.windows import cell_centres
 
@@ -88,8 +88,7 @@ def test_without_noise_nothing_varies() -> None:
     batch = batch_of(scene((5,))[1])
     _, variance = moments(batch, (8, 8), 8, alpha=1e-9)
     assert float(variance.max()) < 1e-9
-    loss = losses.create("noisecc", noise=1e-5)
-    assert isinstance(loss, NoiseLoss)
+    loss = Noise(alpha=1e-10)
     short = torch.tensor([1e6]).double()  # an image so large that the background begins outside this crop
     _, variance, own = loss.distribution(batch, (8, 8), short, None)
     assert float(own.max()) < 1e-9 and float(variance.max()) < 1.01 * 8**4 * FLOOR + 1e-9
@@ -111,8 +110,7 @@ def test_the_background_is_the_expected_square_of_one_more_point(alpha: float, b
 
 def test_far_from_all_points_the_variance_is_the_backgrounds() -> None:
     """1/(4πβ·2π(α + β/2)), S⁴ for a cell: with α = β four times the variance of a point at its own place. Near points none."""
-    loss = losses.create("noisecc")
-    assert isinstance(loss, NoiseLoss)
+    loss = Noise()
     dot = torch.tensor([[4.0, 4.0]])
     _, variance, own = loss.distribution(batch_of([dot]), (128, 128), torch.tensor([1024.0]).double(), None)
     far = 8**4 / (4 * math.pi * 64 * 2 * math.pi * 96)
@@ -137,8 +135,7 @@ def test_the_block_is_of_cells_near_points() -> None:
     """Ranked without the background: in a large sparse crop empty cells vary most, but not because of the points."""
     rng = torch.Generator().manual_seed(0)
     dots = 512 * torch.rand(10, 2, generator=rng, dtype=torch.float64)
-    loss = losses.create("noisecc")
-    assert isinstance(loss, NoiseLoss)
+    loss = Noise()
     batch = batch_of([dots])
     _, variance, own = loss.distribution(batch, (64, 64), torch.tensor([512.0]).double(), None)
     residual = torch.rand(1, 64 * 64, generator=rng, dtype=torch.float64)
@@ -148,7 +145,7 @@ def test_the_block_is_of_cells_near_points() -> None:
     assert 20 < int(changed.sum()) <= 100 and float(near[changed].max()) < 24
 
 
-def dense(loss: NoiseLoss, z: Tensor, points: Tensor, short: float) -> float:
+def dense(loss: Noise, z: Tensor, points: Tensor, short: float) -> float:
     """½(z - fμ)ᵀ(f²Σ)⁻¹(z - fμ) of one image with all of Σ written down."""
     h, w = z.shape
     batch = batch_of([points])
@@ -175,10 +172,8 @@ def dense(loss: NoiseLoss, z: Tensor, points: Tensor, short: float) -> float:
 def test_the_likelihood_is_the_dense_one(rank: int, share: float) -> None:
     """Batched with images of other lengths and an empty one, equal to each alone with the whole matrix inverted."""
     density, points = scene((9, 0, 30, 1))
-    loss = losses.create("noisecc", rank=rank, share=share)
-    assert isinstance(loss, NoiseLoss)
-    out = loss(density, points)
-    expected = [dense(loss, density[b, 0], points[b], 64.0) for b in (0, 2, 3)]
+    out = losses.create("noisecc", rank=rank, share=share)(density, points)
+    expected = [dense(Noise(rank=rank, share=share), density[b, 0], points[b], 64.0) for b in (0, 2, 3)]
     assert float(out.terms["likelihood"]) == pytest.approx(sum(expected) / 4, rel=1e-6)
     assert float(out.terms["empty"]) == pytest.approx(float(density[1].sum()) / 4)
     assert out.weights == {"likelihood": 0.01, "empty": 1.0}
@@ -207,7 +202,6 @@ def test_noise_of_the_kind_assumed_is_likelier_than_other_errors() -> None:
     kernel = torch.exp(-(true[:, None] - cells).square().sum(-1) / 128) / (2 * math.pi * 64) * 64
     truth = kernel.sum(0).view(1, 1, 32, 32)
     loss = losses.create("noisecc")
-    assert isinstance(loss, NoiseLoss)
     mean, _ = moments(batch_of([dots]), (32, 32), 8)
     error = truth[0, 0] - mean[0]
     shuffled = error.flatten()[torch.randperm(1024, generator=rng)].view(1, 1, 32, 32)
@@ -228,7 +222,6 @@ def test_cells_that_do_not_count_take_no_part() -> None:
     mask = torch.zeros(1, 64, 64, dtype=torch.bool)
     mask[:, :32, :32] = True
     loss = losses.create("noisecc")
-    assert isinstance(loss, NoiseLoss)
     density = torch.rand(1, 1, 8, 8, dtype=torch.float64)
     sizes = torch.tensor([[32.0, 32.0]])
     whole = loss(density, points, context=LossContext(mask, sizes=sizes)).total
@@ -238,11 +231,11 @@ def test_cells_that_do_not_count_take_no_part() -> None:
 
 @pytest.mark.parametrize("option", ["noise", "sigma", "weight", "rho", "jitter"])
 def test_wrong_options(option: str) -> None:
-    with pytest.raises(ConfigError, match=f"{option} of NoiseCC must be positive"):
+    with pytest.raises(ConfigError, match=f"{option} of loss 'noisecc' must be positive"):
         losses.create("noisecc", **{option: 0.0})
-    for given_ in ({"rank": -1}, {"share": 1.5}):
-        with pytest.raises(ConfigError, match="rank is a whole number"):
-            losses.create("noisecc", **given_)
+    for key, value, message in (("rank", -1, "is a whole number ≥ 0"), ("share", 1.5, "is a share between 0 and 1")):
+        with pytest.raises(ConfigError, match=f"{key} of loss 'noisecc' {message}"):
+            losses.create("noisecc", **{key: value})
 
 
 def test_nan_and_several_maps_are_refused() -> None:
@@ -250,7 +243,7 @@ def test_nan_and_several_maps_are_refused() -> None:
     density[2, 0, 1, 1] = math.nan
     with pytest.raises(DataError, match="image 2"):
         losses.create("noisecc")(density, points)
-    with pytest.raises(ConfigError, match="one map an image, the network gives 2"):
+    with pytest.raises(ConfigError, match="one map per image, the network gives 2"):
         losses.create("noisecc")(torch.zeros(1, 2, 4, 4), [torch.zeros(0, 2)])
 
 

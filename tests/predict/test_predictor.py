@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import math
 from pathlib import Path
 
 import numpy as np
@@ -19,6 +18,7 @@ from papm.data.resize import Resize
 from papm.engine import train as engine
 from papm.engine.build import resolve
 from papm.errors import CheckpointError, ConfigError, DataError
+from papm.predict.ensemble import Ensemble
 from papm.predict.predictor import Counter, class_counts, counts, infer, objects, pick_device
 from papm.structures import DensityOutput, PointProposals, Sample
 
@@ -259,12 +259,23 @@ def test_a_map_has_no_points_to_count_otherwise(caplog: pytest.LogCaptureFixture
     assert "counts by the sum of its map" in caplog.text
 
 
-def test_chances_that_are_no_numbers_are_no_count_and_no_points() -> None:
-    made = Counter(models.create("p2pnet", trunk="tiny"), ModelSpec("p2pnet"), "cpu", count="expected")
+@pytest.mark.parametrize(
+    ("name", "count", "options"),
+    [("tiny", None, {}), ("p2pnet", "expected", {"trunk": "tiny"}), ("p2pnet", "points", {"trunk": "tiny"})],
+)
+@pytest.mark.parametrize("factor", [float("nan"), float("inf"), 1e38])
+def test_counts_that_are_no_numbers_are_refused(
+    name: str, count: str | None, options: dict[str, str], factor: float
+) -> None:
+    """Scores that are not numbers exceed no threshold: points would be counted as none."""
+    made = Counter(models.create(name, **options), ModelSpec(name), "cpu", count=count)
     with torch.no_grad():
-        next(made.network.parameters()).fill_(float("nan"))
-    found = made.predict(picture())
-    assert math.isnan(found.count) and found.points is not None and not len(found.points)
+        for weights in made.network.parameters():
+            weights.mul_(factor)
+    for predict in (made.predict, Ensemble([made, made]).predict):
+        for points in (True, False):
+            with pytest.raises(CheckpointError, match=r"^hall\.jpg: the model's count is not a number"):
+                predict(picture(), points=points, name="hall.jpg")
 
 
 def test_how_points_are_counted_is_kept_with_the_model(tmp_path: Path) -> None:

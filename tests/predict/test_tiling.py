@@ -76,6 +76,7 @@ def test_what_is_small_is_taken_whole(monkeypatch: pytest.MonkeyPatch) -> None:
     net = network("tiny")
     monkeypatch.setitem(tiling.LIMITS, "cpu", Limits(10_000, 256))
     assert side_of(net, (100, 100)) is None and side_of(net, (100, 101)) == 256
+    assert side_of(net, (1, 312)) is None and side_of(net, (1, 313)) == side_of(net, (313, 1)) == 256  # padded
     assert side_of(net, (9999, 9999), "none") is None
     assert side_of(net, (300, 200), 300) is None and side_of(net, (301, 20), "300") == 300
     man = models.create("msfanet")

@@ -146,6 +146,19 @@ def test_what_the_recipe_sets_by_itself_does_not_count(tmp_path: Path) -> None:
     assert line("hd-papm-sigma", "σ = 8", "", found, everything=True).group is None
 
 
+def test_settings_that_no_longer_exist_count_only_where_they_were_used(tmp_path: Path) -> None:
+    """Results of an older papm name them: at their old defaults they are the same training, else a difference."""
+    old = {"training": {"region": 0}, "loss": {"reduction": "mean"}}
+    assert line("crowds", "VGG19 + AL-PAPM", "ShTech A", save(tmp_path / "same", result(options=old))).group is not None
+    used = save(tmp_path / "used", result(options={"training": {"region": 128}}))
+    group = line("crowds", "VGG19 + AL-PAPM", "ShTech A", used, everything=True).group
+    assert group is not None and group.differences == {"region": 128}
+    points = {**AL, "method": "p2p-papm", "backbone": "p2pnet"}
+    for given, gone in (({"bounded": False, "sigma_min": 3.0, "count_weight": 0.0}, True), ({"bounded": True}, False)):
+        settings = training.done(result(**points, options={"loss": given}))
+        assert gone == (not any(f"loss.{k}" in settings for k in given))
+
+
 def test_noise_and_datasets_are_never_mixed(tmp_path: Path) -> None:
     found = save(
         tmp_path, result(noise=8.0), result(61.0, noise=8.0, noise_kind="disc"), result(9.0, dataset="shanghaitech-b")

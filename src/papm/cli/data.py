@@ -75,8 +75,9 @@ def info(data: Data, options: Options = None, json: Json = False) -> None:
     from papm.data.summary import summary
 
     opened = io.open_dataset(data, options)
-    found = summary(opened)
-    people = {s: a for s, d in opened.items() if (a := agreement(d)) is not None}
+    with ui.err.status("measuring distances"):
+        found = summary(opened)
+        people = {s: a for s, d in opened.items() if (a := agreement(d)) is not None}
     if json:
         more = {s: {"file_format": d.file_format} if d.file_format else {} for s, d in opened.items()}
         ui.print_json({s: more[s] | f | ({"agreement": people[s]} if s in people else {}) for s, f in found.items()})
@@ -146,12 +147,13 @@ def stats(
         if not json:
             return
     result: dict[str, dict[str, list[dict[str, float | int]]]] = {}
-    for name, dataset in opened.items():
-        distances = [d for s in dataset if len(s.points_inside) > 1 for d in spacing(s.points_inside, 1).tolist()]
-        result[name] = {
-            "objects an image": _bins([s.count for s in dataset]),
-            "px to the nearest neighbour": _bins(distances),
-        }
+    with ui.err.status("measuring distances"):
+        for name, dataset in opened.items():
+            distances = [d for s in dataset if len(s.points_inside) > 1 for d in spacing(s.points_inside, 1).tolist()]
+            result[name] = {
+                "objects an image": _bins([s.count for s in dataset]),
+                "px to the nearest neighbour": _bins(distances),
+            }
     if json:
         ui.print_json(result)
         return
@@ -217,13 +219,12 @@ def check(
     name, root = io.parse(data)
     chosen = io.reader_options(name, options)
     images, files = 0, ""
-    with ui.bar() as progress, _findings_only():
-        task = progress.add_task("checking", total=None, note="")
+    with ui.items("checking", 0) as advance, _findings_only():
 
         def on_item(done: int, total: int) -> None:
             nonlocal images
             images = done
-            progress.update(task, completed=done, total=total)
+            advance.at(done, total)
 
         def on_entries(splits: base.Entries) -> None:
             nonlocal files

@@ -29,13 +29,13 @@ IN_FILE = (4.0, 8.0, 16.0, 100.0)  # and in the CSV of its images
 def open_split(data: str, split: str, options: Mapping[str, Any] | None = None) -> tuple[Dataset, str]:
     """The split asked for; data without splits is evaluated whole."""
     from papm import data as datasets
+    from papm.cli import ui
 
-    splits = datasets.open_spec(data, **(options or {}))
+    with ui.err.status("reading annotations"):
+        splits = datasets.open_spec(data, **(options or {}))
     if split not in splits:
         if set(splits) != {"all"} or split != "test":
             raise unknown("split", split, splits)
-        from papm.cli import ui
-
         ui.note(
             "This data has no split 'test': all images are counted, also those a model was trained on (papm data split)."
         )
@@ -122,10 +122,11 @@ def from_model(
             kept.append(keep.numpy())
             advance()
     columns = [[column[k] for column, k in zip(part, kept)] for part in zip(*sizes)] if sizes else [[], [], []]
+    small, large, levels = columns
     about: dict[str, Any] = {"data": data, "split": split, "model": str(model), "method": counter.spec.method}
     if how.beside:
         about["with"] = [str(p) for p in how.beside]
-    return PointSet([s.name for s in dataset], predicted, truth, *columns, scores), about
+    return PointSet([s.name for s in dataset], predicted, truth, small, large, levels, scores), about
 
 
 def _found(counter: Counter | Ensemble, sample: Sample) -> tuple[Tensor, Tensor]:
@@ -252,11 +253,11 @@ def _title(points: PointSet) -> str:
 
 def _write(path: Path, points: PointSet, matched: Mapping[str, Sequence[int]]) -> None:
     """One line an image: how many points, how many objects, how many of them paired."""
-    from papm.files import write_text
+    from papm.files import guarded, write_text
 
     buffer = io.StringIO()
     writer = csv.writer(buffer, lineterminator="\n")
     writer.writerow(["image", "predicted", "objects", *matched])
     for name, p, t, *found in zip(points.names, points.predicted, points.truth, *matched.values()):
-        writer.writerow([name, len(p), len(t), *found])
+        writer.writerow([guarded(name), len(p), len(t), *found])
     write_text(path, buffer.getvalue())

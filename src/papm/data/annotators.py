@@ -17,11 +17,13 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from papm.errors import ConfigError
+from papm.errors import ConfigError, DataError
+from papm.points import nearest
 from papm.structures import Sample
 
 Array = NDArray[np.float64]
 LEAST_REACH = 4.0  # px; nobody clicks more exactly
+MOST_PAIRS = 2_000_000  # of two people's points in one image
 ALONE = 32.0  # px of reach where no spacing can be measured
 
 
@@ -31,9 +33,7 @@ def reach_of(sets: Iterable[Tensor]) -> float:
     >>> reach_of([torch.tensor([[0.0, 0.0], [20.0, 0.0]])])
     10.0
     """
-    from scipy.spatial import cKDTree
-
-    distances = [cKDTree(xy).query(xy, k=2)[0][:, 1] for p in sets if len(p) > 1 for xy in (p.double().numpy(),)]
+    distances = [nearest(p.double().numpy())[:, 0] for p in sets if len(p) > 1]
     if not distances:
         return ALONE
     return max(LEAST_REACH, 0.5 * float(np.median(np.concatenate(distances))))
@@ -45,14 +45,46 @@ def pair(a: Tensor, b: Tensor, reach: float) -> tuple[NDArray[np.int64], NDArray
     >>> pair(torch.tensor([[0.0, 0.0], [50.0, 0.0]]), torch.tensor([[3.0, 4.0]]), 10.0)[2].tolist()
     [5.0]
     """
-    from scipy.optimize import linear_sum_assignment
-    from scipy.spatial.distance import cdist
+    one, other = a.double().numpy().reshape(-1, 2), b.double().numpy().reshape(-1, 2)
+    i, j = _near(one, other, reach)
+    distance: Array = np.sqrt(((one[i] - other[j]) ** 2).sum(1))
+    near = distance < reach
+    i, j, distance = i[near], j[near], distance[near]
+    # Most points of two careful people have no choice; the others are few.
+    taken = (np.bincount(i)[i] == 1) & (np.bincount(j)[j] == 1)
+    rest = np.flatnonzero(~taken)
+    if len(rest):
+        taken[rest[_cheapest(i[rest], j[rest], distance[rest], reach)]] = True
+    order = np.flatnonzero(taken)[np.argsort(i[taken])]
+    return i[order], j[order], distance[order]
 
-    distance: Array = cdist(a.double().numpy().reshape(-1, 2), b.double().numpy().reshape(-1, 2))
-    rows, columns = linear_sum_assignment(np.minimum(distance, reach))
-    found: Array = distance[rows, columns]
-    near = found < reach
-    return rows[near], columns[near], found[near]
+
+def _cheapest(i: NDArray[np.int64], j: NDArray[np.int64], distance: Array, reach: float) -> NDArray[np.int64]:
+    """Which of the pairs (i, j) to take, each point at most once, for the least Σ (distance − reach)."""
+    from scipy.sparse import csr_matrix
+    from scipy.sparse.csgraph import min_weight_full_bipartite_matching
+
+    (points, row), (others, column) = (np.unique(x, return_inverse=True) for x in (i, j))
+    n, m, alone = len(points), len(others), np.arange(len(points))
+    # A point is paired with a near one or, for `reach`, with a column of its own. All costs are 1 more than that: an entry
+    # of 0 is none in a sparse matrix.
+    cost = np.concatenate([distance, np.full(n, reach)]) + 1
+    places = (np.concatenate([row, alone]), np.concatenate([column, m + alone]))
+    taken = min_weight_full_bipartite_matching(csr_matrix((cost, places), shape=(n, m + n)))[1]
+    return np.flatnonzero(taken[row] == column)
+
+
+def _near(a: Array, b: Array, reach: float) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Indices of all pairs of points [n, 2] and [m, 2] that are not farther apart."""
+    from scipy.spatial import cKDTree
+
+    if not len(a) or not len(b):
+        return np.zeros(0, dtype=np.int64), np.zeros(0, dtype=np.int64)
+    one, other = cKDTree(a), cKDTree(b)
+    if (number := int(one.count_neighbors(other, reach))) > MOST_PAIRS:
+        raise DataError(f"{number:,} pairs of two people's points are nearer than {reach:.3g} px; are points repeated?")
+    found = one.sparse_distance_matrix(other, reach, output_type="ndarray")
+    return found["i"].astype(np.int64), found["j"].astype(np.int64)
 
 
 def merge(sets: Mapping[str, Tensor], reach: float | None = None) -> Tensor:
@@ -110,7 +142,10 @@ def agreement(samples: Iterable[Sample]) -> dict[str, Any] | None:
         reach = reach_of(sets.values())
         for a, b in itertools.combinations(sorted(sets), 2):
             n, m = len(sets[a]), len(sets[b])
-            found = pair(sets[a], sets[b], reach)[2]
+            try:
+                found = pair(sets[a], sets[b], reach)[2]
+            except DataError as error:
+                raise DataError(f"{sample.name}: {error}") from None
             distances.append(found)
             unpaired += n + m - 2 * len(found)
             points += n + m

@@ -21,8 +21,7 @@ from papm.engine.data import several_classes
 from papm.errors import ConfigError, unknown
 from papm.imagenet import normalize
 from papm.losses.classes import ClassLoss
-from papm.losses.forward import ForwardLoss
-from papm.losses.regions import RegionLoss
+from papm.losses.forward_correction import ForwardLoss
 from papm.models import Network
 from papm.models.base import Progress
 
@@ -126,16 +125,10 @@ def middle(image: Tensor, side: int) -> Tensor:
 
 
 def build_loss(config: TrainConfig, stride: int) -> losses.CountingLoss:
-    """The loss of a configuration: the map is displaced (`correct`), cut into blocks (`region`) and taken class by class."""
+    """The loss of a configuration: the map is displaced (`correct`) and taken class by class."""
     loss = losses.create(methods.method(config.method).loss, stride=stride, **config.loss)
     if several_classes(config) and not isinstance(loss, losses.PointLoss):
         loss = ClassLoss(loss, int(config.network["num_classes"]))
-    if config.region and isinstance(loss, losses.PointLoss):
-        raise ConfigError(
-            f"region={config.region} is for losses on density maps; method '{config.method}' matches points"
-        )
-    if config.region:
-        loss = RegionLoss(loss, config.region, config.frame)
     if config.correct:
         loss = ForwardLoss(loss, config.correct, config.correct_kind, config.frame)
     return loss

@@ -17,10 +17,10 @@ from papm.data.base import Dataset, require_annotated
 from papm.data.classes import class_names, require_labels
 from papm.data.resize import resized_region
 from papm.errors import DataError
-from papm.files import write_text
+from papm.files import guarded, write_text
 from papm.metrics import game
 from papm.metrics.counting import CountingScore, bootstrap, counting_errors
-from papm.predict.predictor import COUNTS, class_counts, counts, objects
+from papm.predict.predictor import COUNTS, class_counts, counts, objects, require_finite
 from papm.predict.restore import restore
 from papm.predict.tiling import OnTile, Tile, infer
 from papm.structures import DensityOutput, PointProposals, Prediction, Sample
@@ -80,12 +80,15 @@ def evaluate(
     classes: Sequence[str] = (),
     on_item: Callable[[], None] | None = None,
     on_tile: OnTile | None = None,
+    strict: bool = False,
 ) -> Evaluation:
     """Count every image whole, at the size the dataset gives it, inside its region of interest where it has one.
 
     Large images are counted in tiles (`papm.predict.tiling`). The truth is that of the files: resizing changes neither a
     count nor which points lie in a region. `grid` also measures GAME of each image.
     Where the network counts several classes and the points have labels, each class is counted too; `classes` names them.
+    `strict`: a count that is not a finite number raises CheckpointError; otherwise it stands in the result, as the end of a
+    training reports it.
     """
     require_annotated(dataset)
     names = _classes_of(network, dataset, classes)
@@ -102,6 +105,8 @@ def evaluate(
             region = truth.roi  # decoded once: it may be a file
             roi = region if region is None or truth is sample else resized_region(region, sample.size)
             output = infer(network, sample.image, tile, on_tile, precision)
+            if strict:
+                require_finite(output, sample.name)
             predicted.append(counts(output, roi=roi)[0])
             if isinstance(output, PointProposals):
                 for how in COUNTS:
@@ -206,5 +211,5 @@ def write_evaluation(path: Path, found: Evaluation) -> None:
     writer.writerow(["image", "predicted", "truth", "truth_in_image", *more, *(f"by_{m}" for m in found.by_model)])
     for name, p, t, i, apart, alone in sorted(rows, key=lambda r: -abs(r[1] - r[2])):
         of_class = [cell for a, b in apart for cell in (f"{a:.3f}", f"{b:.0f}")]
-        writer.writerow([name, f"{p:.3f}", f"{t:.0f}", f"{i:.0f}", *of_class, *(f"{m:.3f}" for m in alone)])
+        writer.writerow([guarded(name), f"{p:.3f}", f"{t:.0f}", f"{i:.0f}", *of_class, *(f"{m:.3f}" for m in alone)])
     write_text(path, buffer.getvalue())

@@ -89,17 +89,6 @@ def write_last(path: Path, values: dict[str, Any]) -> None:
     write_atomic(path, lambda stream: checkpoints.write(values, stream))
 
 
-def read_last(path: Path) -> dict[str, Any]:
-    """What a run goes on from: `training` of the checkpoint that `Keeper.save` wrote."""
-    training = checkpoints.read(path).get("training")
-    if not isinstance(training, dict):
-        raise CheckpointError(
-            f"{path}: this run was started by an older papm and cannot be resumed; its models still count, "
-            "and the same command with another --out trains it anew"
-        )
-    return training
-
-
 def check_finite(values: Any, path: Path, step: int) -> None:
     """Refuse what no training could go on from. Asked only where a checkpoint is written, which waits for the device anyway."""
     if all(bool(torch.isfinite(t).all()) for t in _tensors(values)):

@@ -7,13 +7,18 @@ and begins with the evaluation that is missing.
 
 from __future__ import annotations
 
+from pathlib import Path
+
+from papm import checkpoint
 from papm.config import TrainConfig
 from papm.engine.interrupts import Stop
 from papm.engine.keep import Keeper
 from papm.engine.log import Log
+from papm.engine.oom import no_memory
 from papm.engine.training import Training
 from papm.engine.watch import Watched
-from papm.errors import PapmError
+from papm.errors import CheckpointError, PapmError
+from papm.untrusted import brief
 
 
 def fit(training: Training, watched: Watched | None, log: Log, keeper: Keeper, stop: Stop) -> None:
@@ -69,6 +74,26 @@ def save(training: Training, log: Log, keeper: Keeper, stop: Stop) -> None:
     state = {**training.state_dict(), "log": log.state_dict()}
     if training.ranks.first:
         keeper.save(training.done, state, end=stop.now() or training.ranks.world > 1)
+
+
+def resume(path: Path, training: Training, log: Log) -> None:
+    """Go on from last.ckpt. Half of a state would make another run: what lacks anything is refused."""
+    state = checkpoint.read(path).get("training")
+    reason = "this run was started by an older papm"
+    try:
+        if isinstance(state, dict):
+            reason = "its weights, or the state of its optimiser, are not those of this run"
+            training.load_state_dict(state, checkpoint.load(path)[1])
+            log.load_state_dict(state["log"])
+            return
+    except KeyError as error:
+        reason = f"it has no {brief(str(error))}"
+    except (LookupError, TypeError, ValueError, AttributeError, RuntimeError) as error:
+        if no_memory(error):
+            raise
+    raise CheckpointError(
+        f"{path}: a run cannot go on from this file ({reason}); start again with another --out, or from its weights with --init"
+    )
 
 
 def evaluate_every(config: TrainConfig) -> int:

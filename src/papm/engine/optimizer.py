@@ -91,10 +91,14 @@ class Optimizer:
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """What `state_dict` gave, here or on another device, where weights may lie otherwise in memory."""
-        for name, own in self.state_dict().items():
-            if name in state:
-                for to, value in zip(own, state[name], strict=True) if isinstance(own, list) else [(own, state[name])]:
-                    to.copy_(value)
+        own = [*self.means, *self.squares, self.taken]
+        for to, value in zip(own, [*state["means"], *state["squares"], state["taken"]], strict=True):
+            if value.shape != to.shape:
+                raise ValueError(f"a state of {list(value.shape)} for a parameter of {list(to.shape)}")
+            to.copy_(value)
+        if self.scale is not None and "scale" in state:  # the part before may have trained in another precision
+            self.scale.copy_(state["scale"])
+            self.growth.copy_(state["growth"])
 
 
 def build_optimizer(

@@ -28,6 +28,7 @@ from papm.config import TrainConfig
 from papm.errors import ConfigError
 from papm.files import write_json, write_text
 from papm.text import n_of
+from papm.untrusted import brief
 from papm.version import __version__
 
 log = logging.getLogger(__name__)
@@ -142,7 +143,8 @@ def check_same(folder: Path, config: TrainConfig) -> None:
         old |= {"batch": config.batch, "devices": config.devices}
     for key, value in new.items():
         if key not in FREE and old[key] != value:
-            raise ConfigError(f"{folder}: was started with {key}={old[key]}, not {value}; resume without changing it")
+            then, now = brief(old[key]), brief(value)
+            raise ConfigError(f"{folder}: was started with {key}={then}, not {now}; resume without changing it")
 
 
 def with_reduced_batch(folder: Path, config: TrainConfig) -> TrainConfig:

@@ -12,13 +12,14 @@ from typing import Any
 
 import torch
 
-from papm import checkpoint, data
 from papm import config as configuration
+from papm import data
 from papm.checkpoint import ModelSpec
 from papm.config import TrainConfig
+from papm.data import resize
 from papm.data.base import Dataset
 from papm.data.splits import Splits, choose
-from papm.engine import oom, run_folder
+from papm.engine import loop, oom, run_folder
 from papm.engine.build import (
     build_loss,
     build_network,
@@ -30,9 +31,8 @@ from papm.engine.build import (
 )
 from papm.engine.data import CountingData, several_classes
 from papm.engine.interrupts import Stop, interruptible
-from papm.engine.keep import Keeper, read_last
+from papm.engine.keep import Keeper
 from papm.engine.log import Log, Watcher
-from papm.engine.loop import fit
 from papm.engine.ranks import is_first_process, join_started, launched, local_rank
 from papm.engine.result import Weights, finish
 from papm.engine.training import Training
@@ -160,6 +160,9 @@ def _train(
         if watcher is not None and is_first_process():
             watcher.on_start(splits.sizes)
         spec = ModelSpec(config.backbone, dict(config.network), config.method, configuration.to_mapping(config))
+        if resize.of_config(spec.config):
+            least, usual, most = resize.scales(splits.train)
+            spec = replace(spec, scales=(least * config.scale_min, usual, most * config.scale_max))
         if several_classes(config):
             spec = replace(spec, classes=known_names(splits.train, network.num_classes))
 
@@ -168,13 +171,11 @@ def _train(
             record = Log(folder, config.steps, watcher, writes=ranks.first)
             keeper = Keeper(folder, spec, training.weights)
             if keeper.last.exists() and not fresh:
-                state = read_last(keeper.last)
-                training.load_state_dict(state, checkpoint.load(keeper.last)[1])
-                record.load_state_dict(state["log"])
+                loop.resume(keeper.last, training, record)
             ranks.share(training.network.state_dict().values())
             stop = Stop(ranks, config.steps)
             with stop.listening():
-                fit(training, watched, record, keeper, stop)
+                loop.fit(training, watched, record, keeper, stop)
 
         interrupted = RunResult(folder, training.done, True, None)
         if stop.now() or (stop.heard and ranks.world == 1):  # several have agreed, or go on together

@@ -128,7 +128,7 @@ class Training:
 
     def load_state_dict(self, state: dict[str, Any], weights: dict[str, Tensor]) -> None:
         """Go on from what `state_dict` and `weights` gave."""
-        self.network.load_state_dict(state.get("network", weights))
+        self.network.load_state_dict(weights if self.average is None else state["network"])
         if self.average is not None:
             self.average.network.load_state_dict(weights)
         self.loss.load_state_dict(state["loss"])

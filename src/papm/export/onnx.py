@@ -24,7 +24,7 @@ from torch import Tensor, nn
 from papm import checkpoint, imagenet, models
 from papm.checkpoint import ModelSpec
 from papm.data.resize import bounds, of_config
-from papm.errors import ConfigError, DataError
+from papm.errors import CheckpointError, ConfigError, DataError
 from papm.files import write_atomic
 from papm.models import Network
 from papm.structures import DensityOutput
@@ -73,6 +73,7 @@ def export_onnx(
     spec = spec or known
     # A copy, so that the caller's network keeps its device, precision and mode.
     plain = copy.deepcopy(network).cpu().float().eval()
+    _require_numbers(plain, model)
     height, width = size or EXAMPLE
     options: dict[str, Any] = {}
     if dynamic:
@@ -186,6 +187,8 @@ def check_onnx(
                 raise DataError(
                     f"{Path(file).name}: gives {list(found.shape)} for an image of {size}, the network {list(own.shape)}"
                 )
+            if not bool(found.isfinite().all() and own.isfinite().all()):  # of which no difference can be taken
+                raise DataError(f"{Path(file).name}: gives numbers that are not finite for an image of {size}")
             if own.numel():
                 scale = own.abs().max().clamp(min=torch.finfo(torch.float32).tiny)
                 worst = max(worst, float((found - own).abs().max() / scale))
@@ -197,6 +200,18 @@ def require_onnx(*also: str) -> None:
     for name in ("onnx", "onnxscript", *also):
         if importlib.util.find_spec(name) is None:
             raise ConfigError(f"exporting to ONNX needs the package '{name}': pip install 'papm[export]'")
+
+
+def _require_numbers(network: Network, model: Network | str | Path) -> None:
+    """Refuse a network whose weights, or outputs for an image of noise, are not finite numbers."""
+    where = "the network" if isinstance(model, Network) else str(model)
+    checkpoint.require_finite(network, where)
+    with torch.no_grad():
+        made = _Outputs(network)(torch.randn(1, 3, *EXAMPLE, generator=torch.Generator().manual_seed(0)))
+    if not all(bool(t.isfinite().all()) for t in ((made,) if isinstance(made, Tensor) else made)):
+        raise CheckpointError(
+            f"{where}: its outputs are not finite numbers (NaN or infinity): its training failed or its weights are damaged"
+        )
 
 
 def _load(model: Network | str | Path) -> tuple[Network, ModelSpec | None]:

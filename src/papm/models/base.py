@@ -23,8 +23,10 @@ from papm import imagenet
 from papm.config import BACKGROUND_WEIGHT
 from papm.errors import ConfigError, DataError, unknown
 from papm.structures import DensityOutput, PointBatch
+from papm.untrusted import brief
 
 Kind = Literal["density", "points"]
+MOST = 2000  # classes, or channels: more is a slip of the pen, or a file that wants all of the memory
 Progress = Callable[[int, int | None], None]  # (bytes done, bytes in all when known)
 
 
@@ -223,9 +225,9 @@ def require(option: str, value: object, allowed: Iterable[object]) -> None:
 
 
 def require_count(option: str, value: object) -> None:
-    """Refuse what is not a whole number of at least one."""
-    if isinstance(value, bool) or not isinstance(value, int) or value < 1:
-        raise ConfigError(f"{option} must be a whole number of at least 1, not {value!r}")
+    """Refuse what is not a whole number from one to MOST."""
+    if isinstance(value, bool) or not isinstance(value, int) or not 1 <= value <= MOST:
+        raise ConfigError(f"{option} must be a whole number from 1 to {MOST}, not {brief(value)}")
 
 
 def require_amount(option: str, value: object) -> None:

@@ -20,6 +20,7 @@ from papm.errors import CheckpointError, unknown
 from papm.files import cache_root
 from papm.models.base import Progress
 from papm.models.vgg import VGGTrunk, convolutions, parameter_shapes
+from papm.untrusted import load_tensors
 
 log = logging.getLogger(__name__)
 
@@ -126,11 +127,14 @@ def read_weights(path: str | Path) -> dict[str, Tensor]:
     try:
         if path.suffix == ".safetensors":
             return load_file(path)
-        content = torch.load(path, map_location="cpu", weights_only=True)
-    except Exception as error:  # a damaged pickle can raise anything
+        content = load_tensors(path)
+    except Exception as error:  # a damaged file can raise anything
+        reason = error if isinstance(error, ValueError) else "it is damaged, or something else"
         raise CheckpointError(
-            f"{path} cannot be read as weights ({type(error).__name__}); give a .safetensors or .pth file of tensors"
+            f"{path} cannot be read as weights: {reason}; give a .safetensors or .pth file of tensors"
         ) from error
+    if isinstance(content, dict) and "papm" in content:
+        raise CheckpointError(f"{path} is a papm checkpoint, not weights of a trunk; start from it with --init")
     if not isinstance(content, dict) or not all(
         isinstance(key, str) and isinstance(value, Tensor) for key, value in content.items()
     ):
@@ -220,6 +224,8 @@ def _copy(module: nn.Module, given: dict[str, Tensor], path: Path, prefix: str, 
                 f"{path}: key '{prefix}{name}' has shape {list(value.shape)} instead of {list(own.shape)}; "
                 f"this is not the file of {what}"
             )
+        if value.is_floating_point() != own.is_floating_point():
+            raise CheckpointError(f"{path}: key '{prefix}{name}' holds {value.dtype}, not {own.dtype}")
         if value.is_floating_point() and not bool(value.isfinite().all()):
             raise CheckpointError(f"{path}: key '{prefix}{name}' holds values that are not finite; the file is damaged")
     extra = sorted(set(given) - set(wanted))

@@ -52,6 +52,7 @@ class Limits:
 LIMITS = {"cpu": Limits(4_000_000, 1024), "cuda": Limits(16_000_000, 2048)}
 # Cutting changes what a network that looks at the whole image finds: later, larger, and the same on every device.
 APPROXIMATE = Limits(16_000_000, 2048)
+NARROW = 32  # pixels of a side: what networks pad to at most; narrower tiles of any network cost as much as these
 CONTEXT = 256  # pixels around the kept zone of a network whose reach has no bound
 
 
@@ -77,6 +78,16 @@ def check(tile: Tile) -> Tile:
     return int(text)
 
 
+def computed_pixels(network: torch.nn.Module, size: tuple[int, int]) -> int:
+    """Pixels of an image of (H, W) as a network computes them: a short side is framed and padded, to 32 pixels or more.
+
+    >>> computed_pixels(torch.nn.Identity(), (1, 1000)), computed_pixels(torch.nn.Identity(), (50, 1000))
+    (32000, 50000)
+    """
+    padded = int(getattr(network, "multiple", NARROW)) + 2 * int(getattr(network, "frame", 0))
+    return max(size) * max(min(size), padded, NARROW)
+
+
 def side_of(network: torch.nn.Module, size: tuple[int, int], tile: Tile = "auto") -> int | None:
     """The side of the tiles that an image of (H, W) is cut into, or None when the network takes it whole."""
     tile = check(tile)
@@ -85,7 +96,7 @@ def side_of(network: torch.nn.Module, size: tuple[int, int], tile: Tile = "auto"
     if tile == "auto":
         device = next(network.parameters()).device.type
         limits = LIMITS.get(device, LIMITS["cuda"]) if _reach(network) is not None else APPROXIMATE
-        return limits.side if size[0] * size[1] > limits.pixels else None
+        return limits.side if computed_pixels(network, size) > limits.pixels else None
     assert isinstance(tile, int)
     return tile if max(size) > tile else None
 

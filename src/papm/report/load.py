@@ -12,7 +12,7 @@ from typing import Any
 from papm import config as configuration
 from papm.engine.run_folder import read_metrics
 from papm.errors import PapmError
-from papm.files import read_object
+from papm.files import read_object, unguarded
 
 
 @dataclass(frozen=True)
@@ -80,7 +80,7 @@ def read_counted(path: Path) -> list[Counted]:
             reader = csv.DictReader(stream)
             for row in reader:
                 try:
-                    counted.append(Counted(str(row["image"]), float(row["predicted"]), float(row["truth"])))
+                    counted.append(Counted(unguarded(str(row["image"])), float(row["predicted"]), float(row["truth"])))
                 except (KeyError, TypeError, ValueError):
                     raise PapmError(
                         f"{path}, line {reader.line_num}: expected image,predicted,truth with two numbers; mend or remove it"

@@ -26,7 +26,7 @@ from papm.serve.pictures import density_layer, preview
 from papm.structures import Prediction
 from papm.version import __version__
 
-MOST_POLYGONS, MOST_CORNERS = 100, 10_000  # what a hand draws, with room; a region's cost grows with them
+MOST_POLYGONS, MOST_CORNERS = 100, 10_000  # of a region, in all: what a hand draws, with room; its cost grows with them
 MOST_MEGAPIXELS = 10_000
 
 
@@ -82,7 +82,8 @@ def count(counter: Source, upload: Upload, stop: threading.Event | None = None, 
     size = (int(image.shape[1]), int(image.shape[2]))
     region = None if polygons is None else inside(polygons, size)
     look()
-    return answer(counter.predict(image, name=upload.name, roi=region, on_tile=look), upload.density)
+    made = counter.predict(image, name=upload.name, roi=region, on_tile=look, limit=limits.pixels)
+    return answer(made, upload.density)
 
 
 def small_picture(upload: Upload, limits: Limits) -> bytes:
@@ -147,6 +148,8 @@ def read_polygons(text: str) -> Polygons:
         several = found if isinstance(found[0], list) and found[0] and isinstance(found[0][0], list) else [found]
         if len(several) > MOST_POLYGONS:
             raise ValueError(f"{len(several)} polygons, more than {MOST_POLYGONS}")
+        if sum(len(polygon) for polygon in several if isinstance(polygon, list)) > MOST_CORNERS:
+            raise ValueError(f"more than {MOST_CORNERS:,} corners")
         return [np.array(_corners(polygon), dtype=np.float64) for polygon in several]
     except (RecursionError, json.JSONDecodeError):
         raise DataError("roi: not a list of corners [[x, y], …]") from None
@@ -155,8 +158,8 @@ def read_polygons(text: str) -> Polygons:
 
 
 def _corners(polygon: Any) -> list[list[float]]:
-    if not isinstance(polygon, list) or not 3 <= len(polygon) <= MOST_CORNERS:
-        raise ValueError(f"a polygon has three corners or more, at most {MOST_CORNERS:,}")
+    if not isinstance(polygon, list) or len(polygon) < 3:
+        raise ValueError("a polygon has three corners or more")
     for corner in polygon:
         if not isinstance(corner, list) or len(corner) != 2:
             raise ValueError(f"a corner is {str(corner)[:40]}, expected [x, y]")

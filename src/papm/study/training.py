@@ -21,6 +21,11 @@ from papm.models.weights import PUBLISHED
 RECORDED = ("steps", "crop", "batch")
 IDENTITY = ("dataset", "backbone", "method", "noise", "noise_kind", "correct")
 NAMED = ("dataset", "method", "backbone")
+# Settings that no longer exist. Trainings that left them at these values are what they are without them.
+GONE: Mapping[str, Any] = {
+    "region": 0, "loss.balance": 0, "loss.w_count": 0, "loss.bounded": False, "loss.sigma_min": 3, "loss.ignore_border": 0,
+    "loss.count_weight": 0, "loss.normalizer": "weighted", "loss.reduction": "mean",
+}  # fmt: skip
 NONE, PRETRAINED = "none", "pretrained"  # `weights`: a result knows the file's checksum, not what it was called
 
 
@@ -102,6 +107,9 @@ def done(result: Mapping[str, Any]) -> dict[str, Any]:
         float(result.get("noise") or 0), str(result.get("noise_kind", defaults.noise_kind)), values,
         options.get("loss") or {}, options.get("network") or {}, options.get("data") or {},
     )  # fmt: skip
+    method = methods.METHODS.get(str(result["method"]))
+    live = {f"loss.{k}" for k in (losses.options(method.loss) if method else ())}
+    found = {k: v for k, v in found.items() if k in live or k not in GONE or v != GONE[k]}
     return {**found, "weights": PRETRAINED if result.get("weights_sha256") else NONE}
 
 
@@ -173,8 +181,8 @@ def overrides(settings: Mapping[str, Any]) -> dict[str, Any]:
 def in_words(values: Mapping[str, Any]) -> str:
     """Settings as they are written on the command line.
 
-    >>> in_words({"steps": 20000, "loss.bounded": False, "trunk_lr": None})
-    'steps=20000 loss.bounded=false trunk_lr=null'
+    >>> in_words({"steps": 20000, "network.offsets": False, "trunk_lr": None})
+    'steps=20000 network.offsets=false trunk_lr=null'
     """
     return " ".join(words(values))
 

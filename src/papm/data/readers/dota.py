@@ -34,7 +34,7 @@ import numpy as np
 import torch
 
 from papm.data.base import Annotation, Entry, Reader, register
-from papm.data.readers.faults import AnnotationError, Fault, read_text
+from papm.data.readers.faults import AnnotationError, Fault, Faults, read_text
 from papm.data.readers.layout import SPLIT_NAMES
 from papm.data.readers.published import (
     Array,
@@ -82,7 +82,7 @@ def read_objects(
     rows: list[list[float]] = []
     labels: list[int] = []
     lines: list[int] = []
-    faults: list[Fault] = []
+    faults: list[Fault] = Faults()
     meta: dict[str, Any] = {"classes": tuple(classes), "difficult": 0}
     for number, text in enumerate(read_text(path).split("\n"), start=1):
         cells = text.split()

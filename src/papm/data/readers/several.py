@@ -67,7 +67,7 @@ def read_people(
                 )
             elif annotators == "merge" or annotators in by:
                 first = by.get(annotators) or next(iter(by.values()))
-                load = partial(_load, {who: e.load for who, e in by.items()}, annotators)
+                load = partial(_load, {who: e.load for who, e in by.items()}, annotators, image)
                 out.setdefault(place.split, []).append(replace(first, load=load))
     if faults:
         raise AnnotationError(faults, out)
@@ -80,11 +80,14 @@ def _for(place: Place, folder: Path) -> Place:
     return replace(place, dirs=tuple(dict.fromkeys((own, folder))), label_dir=own)
 
 
-def _load(loads: Mapping[str, Callable[[], Annotation]], annotators: str) -> Annotation:
+def _load(loads: Mapping[str, Callable[[], Annotation]], annotators: str, image: Path) -> Annotation:
     found = {who: load() for who, load in loads.items()}
     sets = {who: a.points for who, a in found.items()}
     if annotators in found:
         return replace(found[annotators], annotations=sets)
     if len(found) == 1:
         return replace(next(iter(found.values())), annotations=sets)
-    return Annotation(choose(sets, annotators), annotations=sets)
+    try:
+        return Annotation(choose(sets, annotators), annotations=sets)
+    except DataError as error:
+        raise DataError(f"{image}: {error}") from None

@@ -94,7 +94,6 @@ class ForwardLoss(WrappingLoss):
 
     With `LossContext.offsets` and `.sizes` the border of the image is known, else the crop is the image. Where the mask says
     that nothing counts there are no heads either, but for a frame of `margin` pixels: heads in it have dots in the crop.
-    It goes around `RegionLoss` and `ClassLoss`, not into the first.
 
     >>> from papm.losses import create
     >>> z = torch.zeros(1, 1, 16, 16)

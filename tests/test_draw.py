@@ -1,4 +1,4 @@
-"""The compiled windows draw what torch draws."""
+"""The fast paths of drawing, C and torch, are `ggd.kernel`."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from papm import targets, windows
+from papm import _draw, ggd, targets
 from papm.structures import PointBatch
 from papm.targets import Domain, density_maps
 
-pytestmark = pytest.mark.skipif(not windows.usable(torch.zeros(1, 2), 8.0, 8), reason="there is no C compiler here")
+pytestmark = pytest.mark.skipif(not _draw.usable(torch.zeros(1, 2), 8.0, 8), reason="there is no C compiler here")
 
 
 def both(
@@ -19,8 +19,29 @@ def both(
 ) -> tuple:
     compiled = density_maps(points, size, "ggd", sigma, shape, stride, domain)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(targets.windows, "usable", lambda *_: False)
+        patch.setattr(targets._draw, "usable", lambda *_: False)
         return compiled, density_maps(points, size, "ggd", sigma, shape, stride, domain)
+
+
+@pytest.mark.parametrize("shape", [2.0, 4.0, 8.0, 16.0])
+@pytest.mark.parametrize("sigma", [1.0, 3.0])
+def test_both_paths_are_the_kernel(sigma: float, shape: float) -> None:
+    """Its values at the pixels' centres, divided by their sum, point by point."""
+    points = torch.tensor([[10.3, 7.8], [0.2, 39.9], [25.0, 20.0]])
+    y, x = torch.meshgrid(torch.arange(40) + 0.5, torch.arange(30) + 0.5, indexing="ij")
+    expected = torch.zeros(40, 30)
+    for px, py in points:
+        k = ggd.kernel((x - px) ** 2 + (y - py) ** 2, sigma, shape)
+        expected += k / k.sum()
+    for drawn in both(PointBatch.from_list([points]), (40, 30), sigma, shape, 1, None):
+        torch.testing.assert_close(drawn[0], expected, rtol=1e-4, atol=1e-7)
+
+
+def test_windows_in_torch_are_the_kernel() -> None:
+    d2 = torch.rand(2, 5, 7) * 9
+    for sigma, shape in ((1.5, 8.0), (2.0, 3.0)):
+        wanted = ggd.kernel(d2[1, :, :, None] + d2[0, :, None, :], sigma, shape)
+        torch.testing.assert_close(targets._kernels(d2, sigma, shape), wanted)
 
 
 coordinate = st.floats(-9, 60, width=32)
@@ -54,7 +75,7 @@ def test_points_that_are_not_numbers_are_left_out() -> None:
 
 
 def test_the_paths_share_the_work() -> None:
-    assert windows.usable(torch.zeros(1, 2), 8.0, 8)
-    assert not windows.usable(torch.zeros(1, 2, dtype=torch.float64), 8.0, 8)
-    assert not windows.usable(torch.zeros(1, 2), 3.0, 8)
-    assert not windows.usable(torch.zeros(1, 2), 8.0, windows.MOST + 1)
+    assert _draw.usable(torch.zeros(1, 2), 8.0, 8)
+    assert not _draw.usable(torch.zeros(1, 2, dtype=torch.float64), 8.0, 8)
+    assert not _draw.usable(torch.zeros(1, 2), 3.0, 8)
+    assert not _draw.usable(torch.zeros(1, 2), 8.0, _draw.MOST + 1)

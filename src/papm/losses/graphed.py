@@ -1,7 +1,7 @@
-"""A loss on the GPU as one launch.
+"""A loss on the GPU as one launch: a CUDA graph.
 
 A loss is some fifty small kernels: launching them one by one takes longer than the network itself at 8 × 256². When a loss
-has been called a few times with inputs of one shape, it and its derivatives are recorded as a CUDA graph, and called again
+has been called a few times with inputs of one shape, it and its derivatives are captured as a CUDA graph, and called again
 they are launched as one. Values, terms and gradients are the same; only a second derivative is no longer to be had.
 """
 
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-AFTER = 3  # calls of one shape before it is worth recording
+AFTER = 3  # calls of one shape before it is worth capturing
 KEPT = 16  # graphs; the padding of the points takes few lengths, so this is seldom reached
 
 Compute = Callable[[Tensor, PointBatch, LossContext | None], LossOutput]
@@ -47,8 +47,8 @@ class _KnownGradients(torch.autograd.Function):
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class _Record(Brief):
-    """A recorded loss: how to run it again, and the tensors it reads and writes."""
+class _Graph(Brief):
+    """A captured loss: how to run it again, and the tensors it reads and writes."""
 
     again: Callable[[], None]
     inputs: list[Tensor]
@@ -58,21 +58,21 @@ class _Record(Brief):
     gradients: Tensor  # [1 + terms, *density.shape]
 
 
-class Recorder:
-    """The recordings of one loss, by the shapes of its input and the loss's own settings."""
+class Graphs:
+    """The CUDA graphs of one loss, by the shapes of its input and the loss's own settings."""
 
-    def __init__(self, record: Capture = capture) -> None:
-        self.capture = record
-        self.records: dict[Hashable, _Record] = {}
+    def __init__(self, how: Capture = capture) -> None:
+        self.capture = how
+        self.graphs: dict[Hashable, _Graph] = {}
         self.seen: Counter[Hashable] = Counter()
         self.usable = True
         self.pool: Any = None
 
-    def __deepcopy__(self, memo: Any) -> Recorder:
-        return Recorder(self.capture)
+    def __deepcopy__(self, memo: Any) -> Graphs:
+        return Graphs(self.capture)
 
     def __reduce__(self) -> Any:
-        return Recorder, ()
+        return Graphs, ()
 
     def __call__(
         self, loss: CountingLoss, density: Tensor, points: PointBatch, context: LossContext | None
@@ -81,24 +81,24 @@ class Recorder:
             return loss.compute(density, points, context)
         inputs = flatten(density, points, context)
         key = (settings(loss), tuple((name, *_padded(t, name), t.dtype, t.device) for name, t in inputs.items()))
-        if key not in self.records:
+        if key not in self.graphs:
             self.seen[key] += 1
-            if self.seen[key] <= AFTER or len(self.records) >= KEPT:
+            if self.seen[key] <= AFTER or len(self.graphs) >= KEPT:
                 return loss.compute(density, points, context)
             try:
-                self.records[key] = self._record(loss.compute, inputs, context)
+                self.graphs[key] = self._capture(loss.compute, inputs, context)
             except RuntimeError as error:
-                log.warning("this loss cannot be recorded as a CUDA graph, going on without: %s", str(error)[:200])
+                log.warning("this loss cannot be captured as a CUDA graph, going on without: %s", str(error)[:200])
                 self.usable = False
                 return loss.compute(density, points, context)
-        record = self.records[key]
-        _fill(record.inputs, list(inputs.values()))
-        record.again()
-        known: Tensor = _KnownGradients.apply(density, record.values, record.gradients.clone())  # type: ignore[no-untyped-call]
+        graph = self.graphs[key]
+        _fill(graph.inputs, list(inputs.values()))
+        graph.again()
+        known: Tensor = _KnownGradients.apply(density, graph.values, graph.gradients.clone())  # type: ignore[no-untyped-call]
         total, *terms = known.unbind()
-        return LossOutput(total, dict(zip(record.names, terms)), dict(record.weights))
+        return LossOutput(total, dict(zip(graph.names, terms)), dict(graph.weights))
 
-    def _record(self, compute: Compute, inputs: dict[str, Tensor], context: LossContext | None) -> _Record:
+    def _capture(self, compute: Compute, inputs: dict[str, Tensor], context: LossContext | None) -> _Graph:
         static = {name: t.detach().new_zeros(_padded(t, name)) for name, t in inputs.items()}
         _fill(list(static.values()), list(inputs.values()))
         density = static["density"].requires_grad_()
@@ -117,7 +117,7 @@ class Recorder:
             if self.pool is None and density.is_cuda:
                 self.pool = new_pool()
             again, (names, weights, values, gradients) = self.capture(run, pool=self.pool)
-        return _Record(again, list(static.values()), names, weights, values, gradients)
+        return _Graph(again, list(static.values()), names, weights, values, gradients)
 
 
 def flatten(density: Tensor, points: PointBatch, context: LossContext | None) -> dict[str, Tensor]:

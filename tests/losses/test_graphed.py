@@ -1,4 +1,4 @@
-"""A recorded loss gives what the loss gives. Recording itself needs a GPU: here a stand-in runs the function again."""
+"""A captured loss gives what the loss gives. Capturing itself needs a GPU: here a stand-in runs the function again."""
 
 from __future__ import annotations
 
@@ -15,12 +15,11 @@ from papm import losses
 from papm.graphs import round_up
 from papm.losses.base import CountingLoss, LossContext
 from papm.losses.classes import ClassLoss
-from papm.losses.forward import ForwardLoss
-from papm.losses.recorded import AFTER, Recorder, flatten, rebuild
-from papm.losses.regions import RegionLoss
+from papm.losses.forward_correction import ForwardLoss
+from papm.losses.graphed import AFTER, Graphs, flatten, rebuild
 from papm.structures import LossOutput, PointBatch
 
-RECORDABLE = [n for n in losses.names() if n not in ("kdmg", "p2pnet", "p2p-papm", "p2p-papm-literal", "ial")]
+CAPTURED = [n for n in losses.names() if n not in ("kdmg", "p2pnet", "p2p-papm", "p2p-papm-literal", "ial")]
 
 
 def again(function: Callable[[], Any], pool: Any = None) -> tuple[Callable[[], None], Any]:
@@ -41,34 +40,34 @@ def scene(seed: int, n: tuple[int, int] = (7, 0)) -> tuple[Tensor, PointBatch]:
     return density, PointBatch.from_list([torch.rand(k, 2, generator=rng) * 64 for k in n])
 
 
-@pytest.mark.parametrize("name", RECORDABLE)
+@pytest.mark.parametrize("name", CAPTURED)
 def test_the_same_loss_terms_and_gradients(name: str) -> None:
     """Also of the terms one by one, and with fewer points after more."""
     loss = losses.create(name, stride=8)
-    recorder = Recorder(again)
+    graphs = Graphs(again)
     context = LossContext(offsets=torch.zeros(2, 2), sizes=torch.full((2, 2), 64.0))
     for k in range(AFTER + 4):
         density, points = scene(k, (30 - 4 * k, k))
         a, b = (density.clone().requires_grad_() for _ in range(2))
         plain = loss.compute(a, points, context)
-        made = recorder(loss, b, points, context)
+        made = graphs(loss, b, points, context)
         torch.testing.assert_close(made.total, plain.total)
         assert made.weights == plain.weights
         for term in plain.terms:
             torch.testing.assert_close(made.terms[term], plain.terms[term].to(made.total))
         one, other = ((o.total + 2 * sum(t for t in o.terms.values() if t.requires_grad)).sum() for o in (plain, made))
         torch.testing.assert_close(torch.autograd.grad(other, b)[0], torch.autograd.grad(one, a)[0])
-    assert len(recorder.records) == 1
+    assert len(graphs.graphs) == 1
 
 
 def test_a_later_call_leaves_the_gradient_of_an_earlier_one_alone() -> None:
-    loss, recorder = losses.create("dm-count", stride=8), Recorder(again)
+    loss, graphs = losses.create("dm-count", stride=8), Graphs(again)
     for k in range(AFTER + 1):
-        recorder(loss, scene(k)[0].requires_grad_(), scene(k)[1], None)
+        graphs(loss, scene(k)[0].requires_grad_(), scene(k)[1], None)
     density, points = scene(11)
     a, b = (density.clone().requires_grad_() for _ in range(2))
-    first = recorder(loss, a, points, None).total
-    recorder(loss, scene(12)[0].requires_grad_(), scene(12)[1], None)
+    first = graphs(loss, a, points, None).total
+    graphs(loss, scene(12)[0].requires_grad_(), scene(12)[1], None)
     first.backward()
     loss.compute(b, points, None).total.backward()
     assert a.grad is not None and b.grad is not None
@@ -76,12 +75,12 @@ def test_a_later_call_leaves_the_gradient_of_an_earlier_one_alone() -> None:
 
 
 def test_a_setting_that_is_changed_is_heeded() -> None:
-    loss, recorder = losses.create("hd-papm", stride=8), Recorder(again)
+    loss, graphs = losses.create("hd-papm", stride=8), Graphs(again)
     density, points = scene(0)
     for _ in range(AFTER + 2):
-        recorder(loss, density.requires_grad_(), points, None)
-    loss.sigma = 9.0
-    assert recorder(loss, density, points, None).total == loss.compute(density, points, None).total
+        graphs(loss, density.requires_grad_(), points, None)
+    loss.options["sigma"] = 9.0
+    assert graphs(loss, density, points, None).total == loss.compute(density, points, None).total
 
 
 def still(function: Callable[[], Any], pool: Any = None) -> tuple[Callable[[], None], Any]:
@@ -90,20 +89,20 @@ def still(function: Callable[[], Any], pool: Any = None) -> tuple[Callable[[], N
 
 
 def test_a_weight_in_a_dictionary_that_is_changed_is_heeded() -> None:
-    """`UnbalancedLoss.weights` is a plain dictionary: what was recorded with another value is not played again."""
-    loss, recorder = losses.create("gl", stride=8), Recorder(still)
+    """Options are a plain dictionary: what was captured with another value is not played again."""
+    loss, graphs = losses.create("gl", stride=8), Graphs(still)
     density, points = scene(0)
     for _ in range(AFTER + 2):
-        recorder(loss, density.requires_grad_(), points, None)
-    assert len(recorder.records) == 1
-    weights: Any = loss.weights
-    for weight in (3.0, 0.0, 3.0):  # and back again, to what is recorded
-        weights["pixel"] = weight
+        graphs(loss, density.requires_grad_(), points, None)
+    assert len(graphs.graphs) == 1
+    options: Any = loss.options
+    for weight in (3.0, 0.0, 3.0):  # and back again, to what is captured
+        options["w_pixel"] = weight
         for _ in range(AFTER + 2):
-            made, plain = recorder(loss, density, points, None), loss.compute(density, points, None)
+            made, plain = graphs(loss, density, points, None), loss.compute(density, points, None)
             torch.testing.assert_close(made.total, plain.total)
             assert made.weights == plain.weights
-    assert len(recorder.records) == 3
+    assert len(graphs.graphs) == 3
 
 
 class Grows(CountingLoss):
@@ -118,48 +117,44 @@ class Grows(CountingLoss):
         return LossOutput(total, {"sum": total})
 
 
-@pytest.mark.parametrize(
-    "wrap", [lambda loss: RegionLoss(loss, 64), lambda loss: ClassLoss(loss, 1), lambda loss: ForwardLoss(loss, 8.0)]
-)
+@pytest.mark.parametrize("wrap", [lambda loss: ClassLoss(loss, 1), lambda loss: ForwardLoss(loss, 8.0)])
 def test_a_loss_around_one_that_changes_on_the_way(wrap: Callable[[CountingLoss], CountingLoss]) -> None:
-    """Recorded, the loss inside is no longer called: it must hear of the progress all the same."""
-    loss, recorder = wrap(Grows(8)), Recorder(lambda function, pool: ((lambda: None), function()))
+    """Captured, the loss inside is no longer called: it must hear of the progress all the same."""
+    loss, graphs = wrap(Grows(8)), Graphs(lambda function, pool: ((lambda: None), function()))
     density, points = scene(0)
     for k in range(10):
         loss.progress = k / 10
-        made = recorder(loss, density.clone().requires_grad_(), points, None)
+        made = graphs(loss, density.clone().requires_grad_(), points, None)
         torch.testing.assert_close(made.total, density.sum() * (2 if k >= 5 else 1))
-    assert len(recorder.records) == 2
+    assert len(graphs.graphs) == 2
 
 
-@pytest.mark.parametrize(
-    "wrap", [lambda loss: RegionLoss(loss, 64), lambda loss: ClassLoss(loss, 1), lambda loss: ForwardLoss(loss, 8.0)]
-)
+@pytest.mark.parametrize("wrap", [lambda loss: ClassLoss(loss, 1), lambda loss: ForwardLoss(loss, 8.0)])
 def test_a_loss_is_the_same_after_another_was_put_around_it(
     wrap: Callable[[CountingLoss], CountingLoss], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It can be recorded as before, by itself and in a second wrapper; inside one it never is, all of that is."""
+    """It can be captured as before, by itself and in a second wrapper; inside one it never is, all of that is."""
     loss = losses.create("hd-papm", stride=8)
     before = dict(vars(loss))
     first, second = wrap(loss), wrap(loss)
     assert vars(loss) == before and loss.recordable and first.recordable and second.recordable
-    monkeypatch.setattr(CountingLoss, "records", lambda self, density: self.recordable)  # as on a GPU
+    monkeypatch.setattr(CountingLoss, "captures", lambda self, density: self.recordable)  # as on a GPU
     density, points = scene(0)
     for _ in range(AFTER + 2):
         first(density.requires_grad_(), points)
-    assert not loss._recorder.seen and first._recorder.seen
+    assert not loss._graphs.seen and first._graphs.seen
 
 
-def test_what_cannot_be_recorded_is_computed() -> None:
+def test_what_cannot_be_captured_is_computed() -> None:
     def refuse(function: Callable[[], Any], pool: Any = None) -> Any:
         raise RuntimeError("operation not permitted when stream is capturing")
 
-    loss, recorder = losses.create("hd-papm", stride=8), Recorder(refuse)
+    loss, graphs = losses.create("hd-papm", stride=8), Graphs(refuse)
     density, points = scene(0)
     for _ in range(AFTER + 2):
-        made = recorder(loss, density.requires_grad_(), points, None)
+        made = graphs(loss, density.requires_grad_(), points, None)
         assert made.total == loss.compute(density, points, None).total
-    assert not recorder.usable
+    assert not graphs.usable
 
 
 def test_flatten_and_rebuild() -> None:
@@ -170,11 +165,11 @@ def test_flatten_and_rebuild() -> None:
     assert c is not None and c.halo is not None and c.halo.xy.equal(points.xy) and c.offsets is None
 
 
-def test_copies_and_files_of_a_loss_hold_no_recordings() -> None:
+def test_copies_and_files_of_a_loss_hold_no_graphs() -> None:
     loss = losses.create("al-papm", stride=8)
-    loss._recorder.usable = False
-    assert copy.deepcopy(loss)._recorder.usable
-    assert pickle.loads(pickle.dumps(loss))._recorder.usable  # noqa: S301
+    loss._graphs.usable = False
+    assert copy.deepcopy(loss)._graphs.usable
+    assert pickle.loads(pickle.dumps(loss))._graphs.usable  # noqa: S301
 
 
 def test_lengths_are_few() -> None:
@@ -182,9 +177,9 @@ def test_lengths_are_few() -> None:
 
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
-@pytest.mark.parametrize("name", RECORDABLE)
+@pytest.mark.parametrize("name", CAPTURED)
 def test_on_a_gpu_every_call_gives_the_same(name: str) -> None:
-    """The first calls run as usual, the later ones from the recording; points on the host or on the device."""
+    """The first calls run as usual, the later ones from the graph; points on the host or on the device."""
     loss = losses.create(name, stride=8)
     plain = losses.create(name, stride=8)
     plain.recordable = False
@@ -199,4 +194,4 @@ def test_on_a_gpu_every_call_gives_the_same(name: str) -> None:
         torch.testing.assert_close(other.total, one.total, rtol=1e-4, atol=1e-5)
         assert a.grad is not None and b.grad is not None
         torch.testing.assert_close(b.grad, a.grad, rtol=1e-3, atol=1e-4)
-    assert len(loss._recorder.records) == 1 and loss._recorder.usable
+    assert len(loss._graphs.graphs) == 1 and loss._graphs.usable
