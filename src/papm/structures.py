@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -277,14 +277,22 @@ class LossOutput(Brief):
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class Batch(Brief):
-    """A training batch on its device: normalised images, points of each crop, and what is known about the crops."""
+class LossContext(Brief):
+    """What a loss may know beyond the density and the points; without it a loss works on the crop alone."""
 
-    images: Tensor  # [B, 3, H, W] float, ImageNet-normalised
-    points: PointBatch
     mask: Tensor | None = None  # [B, H, W] bool: True where a pixel is real and counts
     offsets: Tensor | None = None  # [B, 2]: (x, y) of the crop's corner in the scaled full image
     sizes: Tensor | None = None  # [B, 2]: (H, W) of the scaled full image
+    halo: PointBatch | None = None  # the points of the crop and of a band around it, in the crop's coordinates
+    images: Tensor | None = None  # [B, 3, H, W] float, ImageNet-normalised: what the network saw
+
+
+@dataclass(frozen=True, eq=False, repr=False, kw_only=True)
+class Batch(LossContext):
+    """A training batch: normalised crops, their points, and the context that a loss is given with them."""
+
+    images: Tensor
+    points: PointBatch
 
     @property
     def real(self) -> Tensor | None:
@@ -299,17 +307,14 @@ class Batch(Brief):
 
     def pin_memory(self) -> Batch:
         """The same batch in page-locked memory."""
-        pick = (None if t is None else t.pin_memory() for t in (self.mask, self.offsets, self.sizes))
-        return Batch(self.images.pin_memory(), self.points.pin_memory(), *pick)
+        return self._each(lambda t: t.pin_memory())
 
     def to(self, device: torch.device | str) -> Batch:
         """The same batch on another device."""
-        rest = {
-            k: None if (t := getattr(self, k)) is None else t.to(device, non_blocking=True)
-            for k in ("mask", "offsets", "sizes")
-        }
-        images = self.images.to(device, non_blocking=True)
-        return Batch(images, self.points.to(device, non_blocking=True), **rest)
+        return self._each(lambda t: t.to(device, non_blocking=True))
+
+    def _each(self, change: Callable[[Any], Any]) -> Batch:
+        return replace(self, **{f.name: change(v) for f in fields(self) if (v := getattr(self, f.name)) is not None})
 
 
 @dataclass(frozen=True, eq=False, repr=False)

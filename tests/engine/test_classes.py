@@ -87,7 +87,9 @@ def test_labels_travel_with_their_points(flip: float) -> None:
     store = build_store(dataset.samples)
     seen = 0
     for step in range(4):
-        made, halo = render(store, plan(step, augment, [s.size for s in dataset], points, seed=3, batch=8), augment)
+        made = render(store, plan(step, augment, [s.size for s in dataset], points, seed=3, batch=8), augment)
+        halo = made.halo
+        assert halo is not None
         for batch in (made.points, halo):
             assert batch.labels is not None and batch.labels.dtype == torch.int64
             for b in range(8):
@@ -320,7 +322,7 @@ def test_labels_of_dota_reach_the_loss(tmp_path: Path) -> None:
     assert chosen.network["num_classes"] == 2
     counting = CountingData(Splits(opened, None, None), chosen)
     counting.load(torch.device("cpu"))
-    made, _ = counting.render(counting.plan(0))
+    made = counting.render(counting.plan(0))
     assert made.points.labels is not None
     for b in range(2):
         kept = made.points.valid[b]

@@ -45,7 +45,7 @@ def test_the_network_sees_a_frame_of_the_displacement_and_the_loss_what_it_saw_b
     for key, c in {"plain": config(), "corrected": config(correct=20.0)}.items():
         counting = CountingData(choose(data.open_spec(SPEC), "last", 0.1, 0), c)
         counting.load(torch.device("cpu"))
-        made[key] = counting.render(counting.plan(0))[0]
+        made[key] = counting.render(counting.plan(0))
     assert made["plain"].images.shape[-1] == 64 and made["corrected"].images.shape[-1] == 128
     mask = made["corrected"].mask
     assert mask is not None and mask.any(2).sum(1).max() == 64
@@ -66,10 +66,11 @@ def test_a_corrected_run_trains_resumes_and_says_so(tmp_path: Path) -> None:
         engine.train(config(noise=12.0), tmp_path, resume=True)
 
 
-def test_a_step_recorded_whole_is_the_same_step(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_captured_step_is_the_same_step(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     asked = config("hd-papm", correct=12.0, noise=12.0)
     engine.train(asked, tmp_path / "plain")
-    monkeypatch.setattr(engine, "records_whole_steps", lambda *args: True)
+    monkeypatch.setattr("papm.engine.training.can_capture", lambda training: True)
+    monkeypatch.setattr("papm.engine.graphed.capture", lambda function, warm, pool: (function, None))
     engine.train(asked, tmp_path / "whole")
     rows = [run_folder.read_metrics(tmp_path / name / "metrics.csv") for name in ("plain", "whole")]
     for a, b in zip(*rows, strict=True):

@@ -18,13 +18,15 @@ import pytest
 import torch
 
 from papm import checkpoint
-from papm.engine import evaluate, module, run_folder
+from papm.engine import evaluate, ranks, run_folder, watch
 from papm.engine import train as engine
 from papm.engine.build import resolve
-from papm.engine.callbacks import Keeper, Logbook
 from papm.engine.dry_run import dry_run
-from papm.engine.module import CountingModule
+from papm.engine.keep import Keeper
+from papm.engine.log import Log
+from papm.engine.training import Training
 from papm.errors import CheckpointError, ConfigError, DataError
+from papm.predict.predictor import Counter
 
 SPEC = "synthetic:train=6,test=2,size=96,count=5-10"
 KEYS = {"steps": 12, "crop": 64, "batch": 2, "log_every": 1, "save_every": 4, "eval_every": 6, "select": "last"}
@@ -79,21 +81,19 @@ def test_a_crash_while_a_step_is_evaluated_loses_no_evaluation(
     """The step of a checkpoint is evaluated too, and is the best so far: killed before its figure is known, or after that
     but before best.ckpt is written, the evaluation must come again."""
     crashes = [False]
-    noted, written = Logbook.on_validation_epoch_end, Keeper.write_best
+    noted, written = Log.evaluation, Keeper.write_best
 
-    def falling(self: Logbook, trainer: Any, pl_module: Any) -> None:
-        if crashes[0] and when == "before" and trainer.global_step == crash:
+    def falling(self: Log, step: int, values: dict[str, float]) -> None:
+        if crashes[0] and when == "before" and step == crash:
             raise MemoryError("crash")
-        pl_module.metrics.reset()
-        pl_module.metrics.update(torch.tensor([20.0 - trainer.global_step]), torch.tensor([0.0]))
-        noted(self, trainer, pl_module)
+        noted(self, step, {**values, "mae": 20.0 - step})
 
     def write(self: Keeper, step: int) -> None:
         if crashes[0] and when == "after" and step == crash:
             raise MemoryError("crash")
         written(self, step)
 
-    monkeypatch.setattr(Logbook, "on_validation_epoch_end", falling)
+    monkeypatch.setattr(Log, "evaluation", falling)
     monkeypatch.setattr(Keeper, "write_best", write)
     keys = {"select": "test", "eval_every": 4}
     whole = engine.train(config(**keys), tmp_path / "whole").result
@@ -149,14 +149,14 @@ def test_an_evaluation_is_given_up_and_made_when_the_run_goes_on(
     keys = {"data": SPEC.replace("test=2", "test=4"), "select": "test"}
     whole = engine.train(config(**keys), tmp_path / "whole").result
     with monkeypatch.context() as patched:
-        pressing = Pressing(module.infer, image, number)
-        patched.setattr(module, "infer", pressing)
+        pressing = Pressing(watch.infer, image, number)
+        patched.setattr(watch, "infer", pressing)
         made = engine.train(config(**keys), tmp_path / "cut")
     assert made.interrupted and (made.step, pressing.calls) == (step, image)  # of 4 images an evaluation
     assert checkpoint.load(tmp_path / "cut" / "last.ckpt")[0].step == step
     assert set(evaluations(tmp_path / "cut")) == {6} - {step}
     with monkeypatch.context() as patched:  # and once more, in the evaluation that the run goes on with
-        patched.setattr(module, "infer", Pressing(module.infer, 1, number))
+        patched.setattr(watch, "infer", Pressing(watch.infer, 1, number))
         made = engine.train(config(**keys), tmp_path / "cut", resume=True)
     assert made.interrupted and made.step == step and set(evaluations(tmp_path / "cut")) == {6} - {step}
     result = engine.train(config(**keys), tmp_path / "cut", resume=True).result
@@ -183,7 +183,7 @@ def test_the_last_figure_may_be_waited_for_another_time(
 def test_a_made_up_evaluation_is_made_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The run is stopped in the evaluation of step 6, goes on with it, and crashes before the next checkpoint."""
     with monkeypatch.context() as patched:
-        patched.setattr(module, "infer", Pressing(module.infer, 1))
+        patched.setattr(watch, "infer", Pressing(watch.infer, 1))
         assert engine.train(config(save_every=100), tmp_path).interrupted
     with pytest.raises(MemoryError):
         engine.train(config(save_every=100), tmp_path, resume=True, watcher=StopAt(8))
@@ -195,7 +195,7 @@ def test_a_made_up_evaluation_is_made_once(tmp_path: Path, monkeypatch: pytest.M
 def test_signals_are_as_they_were_and_networks_are_let_go(tmp_path: Path) -> None:
     def alive() -> int:
         gc.collect()
-        return sum(type(m) is CountingModule for m in gc.get_objects())
+        return sum(type(m) is Training for m in gc.get_objects())
 
     before, handlers = alive(), [signal.getsignal(s) for s in (signal.SIGINT, signal.SIGTERM)]
     engine.train(config(), tmp_path)
@@ -275,14 +275,10 @@ def cut_short(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.mark.parametrize("change", [
-    *(pytest.param((key, None), id=f"no {key}") for key in (
-        "pytorch-lightning_version", "optimizer_states", "lr_schedulers", "loops", "callbacks", "averaging_state",
-        "current_model_state",
-    )),
-    *(pytest.param((key, {}), id=f"empty {key}") for key in ("loops", "averaging_state", "current_model_state", "state_dict")),
-    *(pytest.param(("pytorch-lightning_version", v), id=f"version {v}") for v in (5, "x")),
-    *(pytest.param((key, []), id=f"empty {key}") for key in ("optimizer_states", "lr_schedulers")),
-    *(pytest.param((key, [{}]), id=f"hollow {key}") for key in ("optimizer_states", "lr_schedulers")),
+    *(pytest.param((key, None), id=f"no {key}") for key in ("step", "network", "optimizer", "loss", "log")),
+    *(pytest.param((key, {}), id=f"empty {key}") for key in ("network", "optimizer", "log", "state_dict")),
+    *(pytest.param((key, []), id=f"list {key}") for key in ("network", "optimizer", "step", "log")),
+    pytest.param(("sums", "x"), id="wrong sums"),
 ])  # fmt: skip
 def test_an_altered_last_ckpt_is_one_sentence(tmp_path: Path, cut_short: Path, change: tuple[str, Any]) -> None:
     """Nothing is resumed from half of a state: it would be another run."""
@@ -290,7 +286,10 @@ def test_an_altered_last_ckpt_is_one_sentence(tmp_path: Path, cut_short: Path, c
     shutil.copytree(cut_short, folder)
     values = torch.load(folder / "last.ckpt", weights_only=True)
     key, value = change
-    values = {**values, key: value} if value is not None else {k: v for k, v in values.items() if k != key}
+    part = values if key in values else values["training"]
+    part |= {key: value}
+    if value is None:
+        del part[key]
     torch.save(values, folder / "last.ckpt")
     with pytest.raises(
         CheckpointError, match=r"last\.ckpt: a run cannot go on from this file \(it.*; start again"
@@ -402,15 +401,33 @@ def test_a_refused_run_leaves_no_folder(tmp_path: Path) -> None:
 
 
 def test_a_crash_ends_the_other_processes_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    ended: list[int] = []
-    monkeypatch.setattr(engine, "end_others", lambda trainer: ended.append(trainer.global_step))
+    class Alone:
+        """As Fabric, of one process, which has started two others."""
+
+        global_rank, world_size = 0, 1
+        launch = staticmethod(lambda: None)
+
+    ended: list[object] = []
+    monkeypatch.setattr(ranks, "_fabric", lambda devices, device: Alone())
+    monkeypatch.setattr(ranks, "end_others", ended.append)
+    two = {"devices": 2, "select": "test"}
     with pytest.raises(MemoryError):
-        engine.train(config(), tmp_path / "run", watcher=StopAt(3))
-    assert ended == [3]
-    monkeypatch.setattr(CountingModule, "training_step", lambda *_: (_ for _ in ()).throw(MemoryError()))
+        engine.train(config(**two), tmp_path / "run", watcher=StopAt(3))
+    assert len(ended) == 1
+    monkeypatch.setattr(Training, "take", lambda *_: (_ for _ in ()).throw(MemoryError()))
     with pytest.raises(MemoryError):
-        dry_run(config())
-    assert ended == [3, 0]
+        dry_run(config(**two))
+    assert len(ended) == 2
+
+
+def test_a_run_of_an_older_papm_is_not_resumed_but_its_models_count(tmp_path: Path) -> None:
+    engine.train(config(), tmp_path)
+    values = checkpoint.read(tmp_path / "last.ckpt")
+    older = {**{k: values[k] for k in ("papm", "state_dict")}, "optimizer_states": [], "global_step": 12, "loops": {}}
+    torch.save(older, tmp_path / "last.ckpt")
+    with pytest.raises(CheckpointError, match=r"last\.ckpt: .*\(this run was started by an older papm\); start again"):
+        engine.train(config(), tmp_path, resume=True)
+    assert Counter.load(tmp_path / "last.ckpt", "cpu").predict(torch.zeros(3, 64, 64, dtype=torch.uint8)).count >= 0
 
 
 def command(folder: Path, *more: str) -> list[str]:

@@ -17,7 +17,8 @@ import torch
 
 from papm import checkpoint
 from papm.checkpoint import ModelSpec
-from papm.engine.module import CountingModule
+from papm.engine.optimizer import Optimizer
+from papm.engine.training import Training
 from papm.errors import WriteError
 
 Run = Callable[..., tuple[int, str, str]]
@@ -115,15 +116,15 @@ def test_a_real_full_disk(run_papm: Run, whole: Path, tmp_path: Path, size: int)
 def steps_taken(monkeypatch: pytest.MonkeyPatch, stop_at: int | None = None) -> list[int]:
     """Grows by the number of every step of training; in one of them somebody presses Ctrl-C."""
     taken: list[int] = []
-    step = CountingModule.training_step
+    step = Training.take
 
-    def counted(self: CountingModule, batch: Any, batch_idx: int) -> torch.Tensor:
-        taken.append(self.global_step)
-        if self.global_step == stop_at and taken.count(stop_at) == 1:
+    def counted(self: Training, item: Any) -> None:
+        taken.append(self.done)
+        if self.done == stop_at and taken.count(stop_at) == 1:
             os.kill(os.getpid(), signal.SIGINT)
-        return step(self, batch, batch_idx)
+        step(self, item)
 
-    monkeypatch.setattr(CountingModule, "training_step", counted)
+    monkeypatch.setattr(Training, "take", counted)
     return taken
 
 
@@ -182,19 +183,19 @@ def test_the_chosen_weights_are_those_that_were_best_though_they_had_to_wait(
 
 
 @pytest.mark.parametrize("broken", [1, 4], ids=["before the first checkpoint", "later"])
-def test_a_gradient_that_is_no_number_leaves_the_last_checkpoint_good(
+def test_weights_that_are_no_numbers_leave_the_last_checkpoint_good(
     run_papm: Run, whole: Path, tmp_path: Path, broken: int
 ) -> None:
-    clip = CountingModule.configure_gradient_clipping
+    update = Optimizer._update
 
-    def spoil(self: CountingModule, optimizer: torch.optim.Optimizer, *more: Any, **options: Any) -> None:
-        clip(self, optimizer, *more, **options)
-        if self.global_step + 1 == broken:
-            next(iter(self.network.parameters())).grad.fill_(torch.nan)  # type: ignore[union-attr]
+    def spoil(self: Optimizer, gradients: list[torch.Tensor], skipped: torch.Tensor) -> None:
+        update(self, gradients, skipped)
+        if int(self.taken) == broken:
+            self.parameters[0].fill_(torch.nan)
 
     folder, every = tmp_path / "run", f"save_every={max(1, broken // 2)}"
     with pytest.MonkeyPatch.context() as patched:
-        patched.setattr(CountingModule, "configure_gradient_clipping", spoil)
+        patched.setattr(Optimizer, "_update", spoil)
         code, _, err = run_papm(*TRAIN, *SHORT, "eval_every=8", every, "--out", folder)
     assert code == 2 and f"not finite at step {broken}" in err and "smaller lr, or clip=1" in err
     if broken == 1:
@@ -211,18 +212,18 @@ def test_the_log_of_a_stopped_run_is_that_of_a_whole_one(
     run_papm: Run, whole: Path, tmp_path: Path, number: signal.Signals | None
 ) -> None:
     """Stopped at step 5, or fallen there with a checkpoint of step 4; rows are written at 3, 6 and 8."""
-    step = CountingModule.training_step
+    step = Training.take
 
-    def stop(self: CountingModule, batch: Any, batch_idx: int) -> torch.Tensor:
-        if self.global_step == 4 and number is not None:
+    def stop(self: Training, item: Any) -> None:
+        if self.done == 4 and number is not None:
             os.kill(os.getpid(), number)
-        if self.global_step == 5 and number is None:
+        if self.done == 5 and number is None:
             raise MemoryError("as if it were killed")
-        return step(self, batch, batch_idx)
+        step(self, item)
 
     folder = tmp_path / "run"
     with pytest.MonkeyPatch.context() as patched:
-        patched.setattr(CountingModule, "training_step", stop)
+        patched.setattr(Training, "take", stop)
         if number is None:
             with pytest.raises(MemoryError):
                 run_papm(*TRAIN, *SHORT, "--out", folder)

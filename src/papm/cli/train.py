@@ -99,7 +99,7 @@ def train(
     from papm.engine import run_folder
     from papm.engine import train as engine
     from papm.engine.build import resolve
-    from papm.engine.processes import is_first_process
+    from papm.engine.ranks import is_first_process
     from papm.predict.predictor import Counter
     from papm.report.examples import save_examples
     from papm.report.run import write_report

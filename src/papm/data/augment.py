@@ -168,8 +168,8 @@ def render(
     plan: Plan,
     augment: Augment,
     cut: Callable[[ImageStore, Tensor, Augment], Crops] | None = None,
-) -> tuple[Batch, PointBatch]:
-    """The pixels and points of a plan, on the device of the store; and the points with their halo.
+) -> Batch:
+    """The pixels and points of a plan, on the device of the store.
 
     `cut` may be a compiled form of `cut_crops`.
     """
@@ -183,7 +183,7 @@ def render(
     labels = p[..., 3].long() if augment.labelled else None
     halo = PointBatch(p[..., :2], place < plan.counts[:, 1:], p[..., 2], labels)
     inside = PointBatch(p[..., :2], place < plan.counts[:, :1], p[..., 2], labels)
-    return Batch(images, inside, mask, offsets, sizes), halo
+    return Batch(images=images, points=inside, mask=mask, offsets=offsets, sizes=sizes, halo=halo)
 
 
 def cut_crops(store: ImageStore, heads: Tensor, augment: Augment) -> Crops:

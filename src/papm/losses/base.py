@@ -8,7 +8,6 @@ out.total.backward()
 from __future__ import annotations
 
 from collections.abc import Hashable
-from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -18,19 +17,8 @@ from papm.errors import ConfigError
 from papm.losses.graphed import Graphs
 from papm.losses.inputs import Points, accept_density, accept_proposals
 from papm.structures import DensityOutput, LossOutput, PointBatch, PointProposals
+from papm.structures import LossContext as LossContext
 from papm.targets import touched_cells
-from papm.text import Brief
-
-
-@dataclass(frozen=True, eq=False, repr=False)
-class LossContext(Brief):
-    """What a training loop knows beyond the crop; without it a loss works on the crop alone."""
-
-    mask: Tensor | None = None  # [B, H, W] bool, True where a pixel is real and counts
-    offsets: Tensor | None = None  # [B, 2] (x, y) of the crop's corner in its full image
-    sizes: Tensor | None = None  # [B, 2] (H, W) of the full image
-    halo: PointBatch | None = None  # the points of the crop and of a band around it, in the crop's coordinates
-    images: Tensor | None = None  # [B, 3, H, W], what the network saw
 
 
 class CountingLoss(nn.Module):

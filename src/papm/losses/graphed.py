@@ -10,25 +10,25 @@ from __future__ import annotations
 import logging
 from collections import Counter
 from collections.abc import Callable, Hashable, Mapping
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING, Any, cast
 
 import torch
 from torch import Tensor
 
 from papm.graphs import capture, new_pool, round_up
-from papm.structures import LossOutput, PointBatch
+from papm.structures import LossContext, LossOutput, PointBatch
 from papm.text import Brief
 
 if TYPE_CHECKING:
-    from papm.losses.base import CountingLoss, LossContext
+    from papm.losses.base import CountingLoss
 
 log = logging.getLogger(__name__)
 
 AFTER = 3  # calls of one shape before it is worth capturing
 KEPT = 16  # graphs; the padding of the points takes few lengths, so this is seldom reached
 
-Compute = Callable[[Tensor, PointBatch, "LossContext | None"], LossOutput]
+Compute = Callable[[Tensor, PointBatch, LossContext | None], LossOutput]
 Capture = Callable[..., tuple[Callable[[], None], Any]]  # as graphs.capture
 
 
@@ -126,7 +126,7 @@ def flatten(density: Tensor, points: PointBatch, context: LossContext | None) ->
     for field in fields(points):
         if (t := getattr(points, field.name)) is not None:
             found[f"points.{field.name}"] = t
-    for field in fields(context) if context is not None else ():
+    for field in fields(LossContext) if context is not None else ():
         value = getattr(context, field.name)
         if isinstance(value, PointBatch):
             found |= {
@@ -146,13 +146,13 @@ def rebuild(flat: dict[str, Tensor], like: LossContext | None) -> tuple[Tensor, 
     if like is None:
         return flat["density"], points("points."), None
     changed: dict[str, Any] = {}
-    for field in fields(like):
+    for field in fields(LossContext):
         value = getattr(like, field.name)
         if isinstance(value, PointBatch):
             changed[field.name] = points(f"context.{field.name}.")
         elif isinstance(value, Tensor):
             changed[field.name] = flat[f"context.{field.name}"]
-    return flat["density"], points("points."), replace(like, **changed)
+    return flat["density"], points("points."), LossContext(**changed)
 
 
 def settings(loss: CountingLoss) -> tuple[Hashable, ...]:

@@ -13,7 +13,7 @@ from papm.data.click_model import Annotator, annotate_dataset
 from papm.data.splits import Splits
 from papm.engine import train as engine
 from papm.engine.build import resolve
-from papm.engine.callbacks import Watcher
+from papm.engine.log import Watcher
 from papm.errors import ConfigError
 from papm.files import write_json
 from papm.predict.predictor import Counter

@@ -10,10 +10,10 @@ from pathlib import Path
 
 import pytest
 import torch
-from lightning.fabric.plugins.environments.lightning import LightningEnvironment
+from lightning_fabric.plugins.environments.lightning import LightningEnvironment
 
 from papm.config import TrainConfig
-from papm.engine.processes import is_first_process, join_started, local_rank
+from papm.engine.ranks import is_first_process, join_started, local_rank
 from papm.engine.train import own_device
 from papm.errors import ConfigError
 

@@ -5,14 +5,14 @@ from __future__ import annotations
 import dataclasses
 import gc
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TypeVar
 
 import torch
 
 from papm.config import TrainConfig
-from papm.engine.callbacks import FirstStep
 from papm.errors import PapmError
 
 log = logging.getLogger(__name__)
@@ -20,14 +20,11 @@ log = logging.getLogger(__name__)
 T = TypeVar("T")
 
 
-def with_memory(
-    config: TrainConfig, attempt: Callable[[TrainConfig, FirstStep], T], folder: Path | None = None, fresh: bool = True
-) -> T:
+def with_memory(config: TrainConfig, attempt: Callable[[TrainConfig], T]) -> T:
     """A run with the largest batch, the configured one or a half, a quarter, … of it, that memory holds."""
     while True:
-        started = FirstStep()
         try:
-            return attempt(config, started)
+            return attempt(config)
         except (RuntimeError, ConnectionError, EOFError) as error:
             if lost_loader(error):
                 raise PapmError(
@@ -36,11 +33,6 @@ def with_memory(
                 ) from None
             if not no_memory(error):
                 raise
-            # Other batches make another run. One that has taken steps is never thrown away for it.
-            if started.done or not fresh:
-                raise PapmError(
-                    f"{folder}: the device's memory ran out; what was saved is kept, see --resume"
-                ) from None
             if config.batch == 1:
                 other = ", or cache=memory" if config.cache == "device" else ""
                 raise PapmError(
@@ -52,9 +44,20 @@ def with_memory(
                 ) from None
         config = dataclasses.replace(config, batch=config.batch // 2)
         log.warning("the device's memory is too small for this batch; going on with batch=%d", config.batch)
-        gc.collect()  # the trainer and its parts hold each other
+        gc.collect()  # what the traceback held
         if torch.cuda.is_available():
             torch.cuda.empty_cache()
+
+
+@contextmanager
+def kept(folder: Path, goes_on: Callable[[], bool]) -> Iterator[None]:
+    """Other batches make another run: one that `goes_on`, with steps behind it, is never thrown away for want of memory."""
+    try:
+        yield
+    except RuntimeError as error:
+        if no_memory(error) and goes_on():
+            raise PapmError(f"{folder}: the device's memory ran out; what was saved is kept, see --resume") from None
+        raise
 
 
 def lost_loader(error: Exception) -> bool:
