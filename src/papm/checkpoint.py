@@ -27,6 +27,8 @@ from papm.version import __version__
 FORMAT = 1
 PREFIX = "network."
 LONGEST = 20_000  # values in the description of a network
+# Options of networks that are gone, with the value that asked for nothing: a file that says so loads.
+GONE = {"rebalance": None, "context": False}
 LARGEST_FRAME = 1024  # px around an image: a file must not make us fill the memory
 
 
@@ -65,7 +67,7 @@ class ModelSpec:
             raise ValueError(f"scales are three factors, not {str(values['scales'])[:40]}")
         return ModelSpec(
             str(values["backbone"]),
-            dict(values.get("options", {})),
+            {k: v for k, v in dict(values.get("options", {})).items() if k not in GONE or v is not GONE[k]},
             str(values.get("method", "")),
             dict(values.get("config", {})),
             int(values.get("step", 0)),

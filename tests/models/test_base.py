@@ -22,7 +22,6 @@ def test_names_are_sorted_and_described() -> None:
         assert about.stride >= 1
         assert (about.trunk is None) == (about.url is None) == (about.sha256 is None) == (about.licence is None)
         assert about.url is None or about.sha256 is None or about.sha256 in about.url
-        assert ("rebalance" in about.options) == (about.trunk is not None)
 
 
 def test_unknown_network_names_the_nearest() -> None:
@@ -34,8 +33,6 @@ def test_unknown_network_names_the_nearest() -> None:
 def test_unknown_option_names_the_nearest() -> None:
     with pytest.raises(ConfigError, match="unknown option of network 'tiny' 'strid'; did you mean 'stride'"):
         models.create("tiny", strid=4)
-    with pytest.raises(ConfigError, match="rebalance"):
-        models.create("tiny", rebalance="rms")
 
 
 @pytest.mark.parametrize(
@@ -51,7 +48,6 @@ def test_unknown_option_names_the_nearest() -> None:
         ("vgg19", "head_init", "xavier"),
         ("vgg19", "activation", "none"),
         ("vgg19", "num_classes", True),
-        ("vgg19", "rebalance", "l2"),
     ],
 )
 def test_wrong_values_are_refused_by_name(name: str, option: str, value: Any) -> None:

@@ -199,5 +199,3 @@ def test_wrong_options() -> None:
             models.create("msfanet", attention_weight=weight)
     with pytest.raises(ConfigError, match="checkpoint must be true or false, not 'perhaps'"):
         models.create("msfanet", checkpoint="perhaps")
-    with pytest.raises(ConfigError, match="without batch normalisation"):
-        models.create("msfanet", rebalance="rms")

@@ -98,7 +98,7 @@ def build_network(config: TrainConfig, progress: Progress | None = None) -> Netw
             raise ConfigError(f"{file}: is a '{spec.backbone}', the run trains a '{config.backbone}'")
         checkpoint.assign(network, state, str(file))
         if isinstance(network.trunk, models.VGGTrunk):
-            network.trunk.unsettled = False  # its norms are those of the checkpoint now
+            network.trunk.uncalibrated = False  # its norms are those of the checkpoint now
     return network
 
 
@@ -108,11 +108,11 @@ def settle_norms(network: Network, dataset: Dataset, device: torch.device) -> No
     The same images in every process and at every start: up to 32, evenly spread over the dataset, the middle of each.
     """
     trunk = network.trunk
-    if not isinstance(trunk, models.VGGTrunk) or not trunk.unsettled:
+    if not isinstance(trunk, models.VGGTrunk) or not trunk.uncalibrated:
         return
     step = max(1, len(dataset) // SETTLE_IMAGES)
     middles = (middle(normalize(dataset[i].image), SETTLE_SIDE) for i in range(0, len(dataset), step))
-    models.settle(trunk.to(device), (m[None].to(device) for m in itertools.islice(middles, SETTLE_IMAGES)))
+    models.calibrate_norms(trunk.to(device), (m[None].to(device) for m in itertools.islice(middles, SETTLE_IMAGES)))
 
 
 def middle(image: Tensor, side: int) -> Tensor:

@@ -13,7 +13,7 @@ from papm.models.base import (
     set_reading,
 )
 from papm.models.head import DensityHead
-from papm.models.rescale import rebalance, settle
+from papm.models.norms import calibrate_norms
 from papm.models.vgg import VGGTrunk, vgg_trunk
 from papm.models.weights import load_trunk, sha256_of
 
@@ -23,6 +23,7 @@ __all__ = [
     "Network",
     "NetworkInfo",
     "VGGTrunk",
+    "calibrate_norms",
     "create",
     "csrnet",
     "info",
@@ -32,11 +33,9 @@ __all__ = [
     "msfanet",
     "names",
     "p2pnet",
-    "rebalance",
     "register",
     "set_frame",
     "set_reading",
-    "settle",
     "sha256_of",
     "tiny",
     "vgg_density",

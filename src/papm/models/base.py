@@ -57,15 +57,15 @@ class Network(nn.Module):
     """A network with a stride, a number of classes and parameters in two groups.
 
     `multiple` is what the layers need both sides to be a multiple of; away from borders, shifting the image by
-    `multiple` pixels shifts the output by multiple/stride cells. `reach` says how far beyond its own cell, in pixels, an
-    output sees: tiles that overlap by that much (and start at multiples) give the cells of the whole image; None means
-    that every output sees the whole image. A pretrained trunk, where there is one, is `features`.
+    `multiple` pixels shifts the output by multiple/stride cells. `receptive_field` is a radius: how many pixels beyond its
+    own cell an output sees. Tiles that overlap by that much (and start at multiples) give the cells of the whole image;
+    None means that every output sees the whole image. A pretrained trunk, where there is one, is `features`.
     """
 
     stride: int
     num_classes: int
     multiple: int
-    reach: int | None = None
+    receptive_field: int | None = None
     weights_sha256: str | None = None  # of the file the trunk started from
     # Pixels of mean colour around an image that is counted, a multiple of `multiple`. A network that was trained with a
     # margin has seen what lies beyond a border, and never had to answer for cells at the end of its input.
@@ -272,7 +272,7 @@ def register(
                 url=published.url if published else None,
                 sha256=published.sha256 if published else None,
                 licence=published.licence if published else None,
-                options={**options, "rebalance": None} if trunk else options,
+                options=options,
             ),
         )
         return factory
@@ -303,22 +303,18 @@ def create(
 
     `weights`: None (random), "imagenet" (the published file, downloaded once; `progress` is told how far it is), or a
     file with the trunk's weights (for a network without a pretrained trunk: all of its weights). `options` are those of
-    `info(name).options`; `rebalance` = "rms" | "he" rescales the trunk after loading without changing the function.
+    `info(name).options`.
 
     >>> network = create("tiny", stride=8)
     >>> network(torch.zeros(2, 3, 20, 33)).density.shape
     torch.Size([2, 1, 3, 5])
     """
-    from papm.models.rescale import rebalance
     from papm.models.weights import load_network, load_trunk
 
     about = info(name)
     for key in options:
         if key not in about.options:
             raise unknown(f"option of network '{name}'", key, about.options)
-    target = options.pop("rebalance", None)
-    if target is not None:
-        require("rebalance", target, ("rms", "he"))
     network = _REGISTRY[name][0](**options)
     trunk = network.trunk
     if weights is not None:
@@ -331,10 +327,6 @@ def create(
         else:
             arch = getattr(trunk, "arch", about.trunk)  # an option of the network may choose another trunk
             network.weights_sha256 = load_trunk(trunk, weights, arch, progress=progress).sha256
-    if target is not None:
-        if trunk is None:
-            raise ConfigError(f"network '{name}'{_chosen(options)} has no pretrained trunk to rebalance; leave it out")
-        rebalance(trunk, target)
     return network
 
 

@@ -30,7 +30,7 @@ class CSRNet(DensityNetwork):
             layers += [nn.Conv2d(inside, outside, 3, padding=DILATION, dilation=DILATION), nn.ReLU(inplace=True)]
         self.back_end = nn.Sequential(*layers)
         self.output = nn.Conv2d(BACK_END[-1], num_classes, 1)
-        self.reach = self.features.reach + len(BACK_END) * DILATION * self.stride
+        self.receptive_field = self.features.receptive_field + len(BACK_END) * DILATION * self.stride
         normal_init(self.back_end)
         normal_init(self.output)
         if activation == "relu":

@@ -98,7 +98,7 @@ class DensityHead(nn.Module):
         # Each ×2 looks one cell of its input further, each conv3×3 one cell of its own stride. Corner on corner, what a cell
         # sees depends on the size of the whole map.
         further = {8: 16 + 2 * 8, 4: 16 + 2 * 8 + 8 + 4, 2: 16 + 2 * 8 + 8 + 4 + 4 + 2}[stride]
-        self.reach = None if upsample == "bilinear-aligned" else further
+        self.receptive_field = None if upsample == "bilinear-aligned" else further
         self.regress = nn.Sequential(
             nn.Conv2d(channels, 256, 3, padding=1),
             nn.ReLU(inplace=True),

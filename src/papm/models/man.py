@@ -36,7 +36,7 @@ class MAN(DensityNetwork):
     """
 
     features: VGGTrunk
-    reach = None  # attention
+    receptive_field = None  # attention
     takes_mask = True
 
     def __init__(self, head: DensityHead, num_classes: int, stride: int, weight: float, checkpoint: bool) -> None:

@@ -37,7 +37,9 @@ class MCNN(DensityNetwork):
         self.register_buffer("black", torch.tensor(black), persistent=False)
         self.columns = nn.ModuleList(_column(kernels, channels) for kernels, channels in COLUMNS)
         self.output = nn.Conv2d(sum(channels[-1] for _, channels in COLUMNS), num_classes, 1)
-        self.reach = max(sum(k // 2 * stride for k, stride in zip(kernels, (1, 2, 4, 4))) for kernels, _ in COLUMNS)
+        self.receptive_field = max(
+            sum(k // 2 * stride for k, stride in zip(kernels, (1, 2, 4, 4))) for kernels, _ in COLUMNS
+        )
         normal_init(self)
         if activation in ("relu", "relu-live"):
             start_positive(self.output, BIAS)

@@ -69,7 +69,7 @@ class MSFANet(DensityNetwork):
     features: VGGTrunk
     stride = 2
     multiple = 16
-    reach = None  # ASPP and the context average over the whole image
+    receptive_field = None  # ASPP and the context average over the whole image
 
     def __init__(self, trunk: str, num_classes: int, activation: str, upsample: str, checkpoint: bool) -> None:
         super().__init__()

@@ -26,7 +26,6 @@ from papm.models.base import (
     require_count,
     require_flag,
 )
-from papm.models.context import ASPP, ScaleContext
 from papm.models.vgg import VGGTrunk, he_init, vgg_trunk
 from papm.structures import PointProposals
 
@@ -48,7 +47,7 @@ class TinyTrunk(nn.Module):
 
     channels = (48, 64)
     strides = (8, 16)
-    reach = 1 + 2 + 4 + 8 + 8 + 16  # one pixel of its input's stride a conv3×3
+    receptive_field = 1 + 2 + 4 + 8 + 8 + 16  # one pixel of its input's stride a conv3×3
 
     def __init__(self) -> None:
         super().__init__()
@@ -70,20 +69,6 @@ class TinyTrunk(nn.Module):
         fine = x + F.relu(self.fine(x))
         x = F.relu(self.down[3](fine), inplace=True)
         return [fine, x + F.relu(self.coarse(x))]
-
-
-class Surroundings(nn.Module):
-    """What M-SFANet adds to a VGG: the scale context on its features of stride 8, the atrous pyramid on those of stride 16."""
-
-    def __init__(self, channels: tuple[int, int], width: int) -> None:
-        super().__init__()
-        self.scales = ScaleContext(channels[0])
-        self.atrous = ASPP((6, 12, 18), channels[1], width)
-
-    def forward(self, features: list[Tensor]) -> list[Tensor]:
-        """[B, c₀, h, w] and [B, c₁, h/2, w/2] → [B, c₀, h, w] and [B, width, h/2, w/2]."""
-        fine, coarse = features
-        return [self.scales(fine), self.atrous(coarse)]
 
 
 class Pyramid(nn.Module):
@@ -162,17 +147,15 @@ class P2PNet(Network):
         grid: tuple[int, int],
         num_classes: int,
         moves: bool = True,
-        context: bool = False,
     ) -> None:
         super().__init__()
         self.features = features
         self.stride, self.num_classes, self.grid = STRIDE, num_classes, grid
         self.multiple = features.strides[-1]
         # A stride-16 cell lies up to 8 px beyond the stride-8 cell that reads it; then four 3×3 convolutions at stride 8.
-        self.reach = None if context else features.reach + 8 + 4 * 8
+        self.receptive_field = features.receptive_field + 8 + 4 * 8
         fine, coarse = features.channels
-        self.context = Surroundings((fine, coarse), width) if context else nn.Identity()
-        self.pyramid = Pyramid((fine, width if context else coarse), width)
+        self.pyramid = Pyramid((fine, coarse), width)
         self.offsets = PointHead(width, grid[0] * grid[1], 2) if moves else None
         self.classes = PointHead(width, grid[0] * grid[1], num_classes + 1)
 
@@ -189,7 +172,7 @@ class P2PNet(Network):
         check_images(images)
         height, width = images.shape[-2:]
         framed = pad_to_multiple(add_frame(images, self.frame_now), self.multiple, self.frame_now > 0)
-        x = self.pyramid(self.context(self.features(framed)))
+        x = self.pyramid(self.features(framed))
         logits = self._proposed(self.classes, x, (height, width))
         # not -(-height // STRIDE): in an exported network division goes towards zero
         rows, columns = ((side + STRIDE - 1) // STRIDE for side in (height, width))
@@ -226,13 +209,11 @@ def p2pnet(
     references: str = "2x2",
     width: int = 0,
     offsets: bool = True,
-    context: bool = False,
 ) -> Network:
     """`trunk` = vgg16, vgg16-bn (the published one), vgg19, vgg19-bn, or tiny: a small one from nothing, for CPUs and tests.
 
     `references` = 2x2 or 4x2 points a cell (rows × columns); `width` = channels of pyramid and heads, 0: 256, tiny 32;
-    `offsets` = whether proposals move from their references; if not, only scores are learned; `context` = M-SFANet's modules
-    between trunk and pyramid, which see the whole image.
+    `offsets` = whether proposals move from their references; if not, only scores are learned.
     """
     require("trunk", trunk, (*TAPS, "tiny"))
     require("references", references, REFERENCES)
@@ -240,12 +221,11 @@ def p2pnet(
     if width != 0:
         require_count("width", width)
     require_flag("offsets", offsets)
-    require_flag("context", context)
     if trunk == "tiny":
-        network = P2PNet(TinyTrunk(), width or 32, REFERENCES[references], num_classes, offsets, context)
+        network = P2PNet(TinyTrunk(), width or 32, REFERENCES[references], num_classes, offsets)
         he_init(network.pyramid)
         for head in filter(None, (network.offsets, network.classes)):
             he_init(head.layers)
             nn.init.normal_(head.output.weight, std=1e-3)  # proposals start some 4 px from their references
         return network
-    return P2PNet(vgg_trunk(trunk, TAPS[trunk]), width or 256, REFERENCES[references], num_classes, offsets, context)
+    return P2PNet(vgg_trunk(trunk, TAPS[trunk]), width or 256, REFERENCES[references], num_classes, offsets)

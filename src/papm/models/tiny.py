@@ -22,7 +22,7 @@ class Tiny(DensityNetwork):
         self.num_classes, self.stride, self.activation = num_classes, stride, activation
         self.multiple = 8
         # 1 + 2 + 4 down, 8·(1 + 2 + 4) of context, then one coarse cell for each ×2 up.
-        self.reach = {8: 63, 4: 63 + 8, 2: 63 + 8 + 4}[stride]
+        self.receptive_field = {8: 63, 4: 63 + 8, 2: 63 + 8 + 4}[stride]
         # Density goes with the area of a cell; with this factor Adam's steps do so too. Without it the first steps at
         # stride 2 can overshoot below zero everywhere, and the last ReLU stays dead (seen with one of three seeds).
         self.gain = stride**2 / 256

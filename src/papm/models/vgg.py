@@ -25,11 +25,9 @@ class VGGTrunk(nn.Sequential):
     """A VGG up to its last tap. `forward` returns one feature map a tap, finest first.
 
     State-dict keys are torchvision's without the leading "features.": a network keeps the trunk as `features`.
-    `scales` is there after `papm.models.rebalance` only: one factor a tap, which undoes what rebalancing did.
-    `unsettled`: its batch norms do nothing yet, because its weights are those of a trunk without them (`papm.models.settle`).
+    `uncalibrated`: its batch norms do nothing yet, because its weights are those of a trunk without them
+    (`papm.models.calibrate_norms`).
     """
-
-    scales: Tensor | None
 
     def __init__(
         self, layers: OrderedDict[str, nn.Module], arch: str, taps: Sequence[str], ends: Sequence[int]
@@ -40,13 +38,12 @@ class VGGTrunk(nn.Sequential):
         self.ends = tuple(ends)  # index of the layer whose output is the tap
         self.channels = tuple(_CHANNELS[_stage(tap) - 1] for tap in taps)
         self.strides = tuple(2 ** (_stage(tap) - (not tap.startswith("pool"))) for tap in taps)
-        self.register_buffer("scales", None)
-        self.unsettled = False
-        self.reach = 0  # pixels beyond its own cell that an output of the last tap sees: one of its stride a conv3×3
+        self.uncalibrated = False
+        self.receptive_field = 0  # one pixel of its stride for each conv3×3
         stride = 1
         for layer in self:
             if isinstance(layer, nn.Conv2d):
-                self.reach += stride
+                self.receptive_field += stride
             elif isinstance(layer, nn.MaxPool2d):
                 stride *= 2
 
@@ -57,7 +54,7 @@ class VGGTrunk(nn.Sequential):
         for index, layer in enumerate(self):
             x = layer(x)
             if index in self.ends:
-                features.append(x if self.scales is None else x * self.scales[len(features)])
+                features.append(x)
         return features
 
 

@@ -21,7 +21,7 @@ class VGGDensity(DensityNetwork):
         self.stride = stride
         self.num_classes = num_classes
         self.multiple = features.strides[-1]
-        self.reach = None if head.reach is None else features.reach + head.reach
+        self.receptive_field = None if head.receptive_field is None else features.receptive_field + head.receptive_field
 
     def density(self, images: Tensor) -> Tensor:
         density: Tensor = self.head(self.features(images)[-1])
