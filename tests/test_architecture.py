@@ -16,6 +16,7 @@ ROOT = Path(papm.__file__).parent
 LAYERS: tuple[tuple[str, ...], ...] = (
     (
         "errors",
+        "registry",
         "version",
         "text",
         "compiled",
@@ -32,6 +33,7 @@ LAYERS: tuple[tuple[str, ...], ...] = (
         "untrusted",
     ),
     ("targets", "transport", "matching", "data"),
+    ("inference",),
     ("losses", "models", "metrics", "localize", "chances"),
     ("methods", "checkpoint"),
     ("predict", "export"),

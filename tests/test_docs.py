@@ -31,7 +31,7 @@ from papm.data.base import _READERS
 from papm.data.synthetic import SceneOptions
 from papm.data.writers import write_folder
 from papm.losses.base import _FACTORIES
-from papm.models.base import _REGISTRY
+from papm.models import NETWORKS
 from papm.predict.overlay import save_png
 from papm.predict.video import VideoWriter
 
@@ -133,7 +133,7 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture
 def registries() -> Iterator[None]:
     """What the examples register is forgotten afterwards."""
-    changed: tuple[dict[str, Any], ...] = (_FACTORIES, _REGISTRY, _READERS, methods.METHODS)
+    changed: tuple[dict[str, Any], ...] = (_FACTORIES, NETWORKS._items, _READERS, methods.METHODS)
     kept = [dict(d) for d in changed]
     yield
     for registry, before in zip(changed, kept):

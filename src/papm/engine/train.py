@@ -9,7 +9,7 @@ import time
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -21,14 +21,12 @@ from papm import config as configuration
 from papm import data
 from papm.checkpoint import ModelSpec
 from papm.config import TrainConfig
-from papm.data import resize
 from papm.data.base import Dataset
 from papm.data.splits import Splits, choose
 from papm.engine import run_folder
 from papm.engine.build import (
     build_loss,
     build_network,
-    known_names,
     precision_of,
     settle_norms,
     with_bounds,
@@ -44,7 +42,7 @@ from papm.engine.callbacks import (
     Watcher,
     not_resumable,
 )
-from papm.engine.data import CountingData, several_classes
+from papm.engine.data import CountingData
 from papm.engine.interrupts import StopOnInterrupt, interruptible
 from papm.engine.memory import no_memory, with_memory
 from papm.engine.module import CountingModule
@@ -169,7 +167,7 @@ def _train(
     device = own_device(config)
     if config.precision != "auto" and config.precision != precision_of(config, device) and is_first_process():
         log.warning("precision=%s is for GPUs; this run uses %s", config.precision, precision_of(config, device))
-    network = build_network(config, on_download)
+    network = build_network(config, on_download, splits)
     loss = build_loss(config, network.stride)
     module = CountingModule(network, loss, config)
     counting = CountingData(splits, config, loss.halo, on_item=on_image)
@@ -181,12 +179,13 @@ def _train(
     if watcher is not None and is_first_process():
         watcher.on_start(splits.sizes)
 
-    spec = ModelSpec(config.backbone, dict(config.network), config.method, configuration.to_mapping(config))
-    if resize.of_config(spec.config):
-        least, usual, most = resize.scales(splits.train)
-        spec = replace(spec, scales=(least * config.scale_min, usual, most * config.scale_max))
-    if several_classes(config):
-        spec = replace(spec, classes=known_names(splits.train, network.num_classes))
+    spec = ModelSpec(
+        config.backbone,
+        dict(config.network),
+        config.method,
+        configuration.to_mapping(config),
+        inference=network.inference,
+    )
     logbook = Logbook(folder, config.log_every, watcher)
     average = average_weights(config, device)
     state = average.network_state if average is not None else network.state_dict

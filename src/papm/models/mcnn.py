@@ -6,9 +6,10 @@ import torch
 from torch import Tensor, nn
 
 from papm import imagenet
-from papm.models.base import DensityNetwork, register, require, require_count
-from papm.models.head import ACTIVATIONS, start_positive
+from papm.models.base import DensityNetwork
+from papm.models.head import Activation, start_positive
 from papm.models.layers import activate, normal_init
+from papm.models.registry import Classes, register
 
 # Of each column: sides of its four kernels and their channels; a 2×2 pool follows each of the first two.
 COLUMNS = (
@@ -61,12 +62,10 @@ def _column(kernels: tuple[int, ...], channels: tuple[int, ...]) -> nn.Sequentia
 
 
 @register("mcnn", kind="density", stride=4, summary="three columns of small convolutions on the grey image (MCNN)")
-def mcnn(*, num_classes: int = 1, activation: str = "relu-live") -> DensityNetwork:
+def mcnn(*, num_classes: Classes = 1, activation: Activation = "relu-live") -> DensityNetwork:
     """Starts from random weights, all columns together: nobody pre-trains them one by one as the paper did.
 
     Its output is ReLU's, as published. With ReLU's gradient too (`activation="relu"`), al-papm on 128-px crops of
     ShanghaiTech A (one seed) left 8 % of the cells alive after 300 steps, and none at ten times the rate.
     """
-    require_count("num_classes", num_classes)
-    require("activation", activation, ACTIVATIONS)
     return MCNN(num_classes, activation)

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Sequence
+from functools import partial
 
 import torch
 from torch import Tensor, nn
 
 from papm.errors import ConfigError, unknown
-from papm.models.layers import BatchNorm
+from papm.models.layers import BatchNorm, he_init
+from papm.models.trunks import TRUNKS
 
 # Convolutions of each of the five stages; a stage ends with a 2×2 pool. Channels are 64, 128, 256, 512, 512.
 _STAGES = {
@@ -96,15 +98,6 @@ def vgg_trunk(arch: str, taps: Sequence[str] | None = None) -> VGGTrunk:
     return trunk
 
 
-def he_init(module: nn.Module) -> None:
-    """He's initialisation of every convolution, N(0, 2/fan-in), biases zero: a ReLU network keeps its scale."""
-    for layer in module.modules():
-        if isinstance(layer, nn.Conv2d):
-            nn.init.kaiming_normal_(layer.weight, nonlinearity="relu")
-            if layer.bias is not None:
-                nn.init.zeros_(layer.bias)
-
-
 def parameter_shapes(arch: str) -> dict[str, torch.Size]:
     """Names and shapes of everything a weights file of the whole trunk `arch` holds, without "features."."""
     with torch.device("meta"):
@@ -121,3 +114,18 @@ def convolutions(arch: str) -> list[str]:
 
 def _stage(tap: str) -> int:
     return int(tap.removeprefix("conv").removeprefix("pool").split("_")[0])
+
+
+def vgg_at(arch: str, strides: Sequence[int]) -> VGGTrunk:
+    """The trunk with a map at each of these strides: the last convolution of the stage, or after the last pool for 32.
+
+    >>> vgg_at("vgg19", (8, 16, 32)).taps
+    ('conv4_4', 'conv5_4', 'pool5')
+    """
+    stages = _STAGES[arch]
+    last = {2**k: f"conv{k + 1}_{count}" for k, count in enumerate(stages)} | {2 ** len(stages): f"pool{len(stages)}"}
+    return vgg_trunk(arch, [last[stride] for stride in strides])
+
+
+for _arch in _STAGES:
+    TRUNKS.register(_arch, partial(vgg_at, _arch))

@@ -30,6 +30,7 @@ from torch import Tensor
 
 from papm.errors import ConfigError
 from papm.imagenet import normalize
+from papm.inference import Inference
 from papm.structures import DensityOutput, PointProposals
 
 log = logging.getLogger(__name__)
@@ -160,7 +161,7 @@ def _infer(network: torch.nn.Module, image: Tensor, tile: Tile, on_tile: OnTile 
     side = side_of(network, size, tile)
     if side is None:
         # Not through __call__: a compiled network would be compiled again for every image size.
-        output: Output = network.forward(normalize(image.to(device))[None])
+        output: Output = network.forward(_floats(network, image.to(device)))
         return output
     field = _receptive_field(network)
     if field is None:
@@ -169,6 +170,12 @@ def _infer(network: torch.nn.Module, image: Tensor, tile: Tile, on_tile: OnTile 
     pieces = _pieces(network, image, cut, device, on_tile)
     first = next(pieces)
     return _join_maps(first, pieces, size) if isinstance(first[1], DensityOutput) else _join_points(first, pieces)
+
+
+def _floats(network: torch.nn.Module, image: Tensor) -> Tensor:
+    """uint8 [3, H, W] → [1, 3, H, W], normalised as the network wants it."""
+    inference: Inference = getattr(network, "inference", Inference())
+    return normalize(image, inference.mean, inference.std)[None]
 
 
 def _receptive_field(network: torch.nn.Module) -> int | None:
@@ -192,7 +199,7 @@ def _pieces(
 ) -> Iterator[Piece]:
     for k, zone in enumerate(cut):
         top, bottom, left, right = zone.seen
-        yield zone, network.forward(normalize(image[:, top:bottom, left:right].to(device))[None])
+        yield zone, network.forward(_floats(network, image[:, top:bottom, left:right].to(device)))
         if on_tile is not None:
             on_tile(k + 1, len(cut))
 
