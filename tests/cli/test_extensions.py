@@ -19,12 +19,13 @@ from papm.methods import METHODS
 MINE = """
 from papm.losses.density import DensityLoss
 from papm.losses.base import register
+from papm import methods
 from papm.methods import METHODS, Method
 
 if "outside" in METHODS:
     raise RuntimeError("imported twice")
 register("outside", DensityLoss)
-METHODS["outside"] = Method("outside", "outside", "from outside")
+methods.register(Method("outside", "outside", "from outside"))
 """
 
 
@@ -34,10 +35,10 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
 
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("PYTHONPATH", str(Path(papm.__file__).parents[1]))
-    before = dict(METHODS), dict(base._FACTORIES), set(sys.modules)
+    before = dict(METHODS._items), dict(base._FACTORIES), set(sys.modules)
     yield tmp_path
-    METHODS.clear()
-    METHODS.update(before[0])
+    METHODS._items.clear()
+    METHODS._items.update(before[0])
     base._FACTORIES.clear()
     base._FACTORIES.update(before[1])
     for name in set(sys.modules) - before[2]:

@@ -15,7 +15,7 @@ from papm.methods import METHODS
 from papm.structures import PointBatch
 
 STRIDE = 8
-NAMES = sorted(set(losses.names()) - {m.loss for m in METHODS.values() if m.network == "points"})
+NAMES = sorted(set(losses.names()) - {m.loss for m in map(METHODS.get, METHODS) if m.network == "points"})
 
 
 def test_split_map_is_row_by_row_and_pads_with_zeros() -> None:

@@ -95,6 +95,6 @@ def test_relu_starts_near_the_density_of_a_crowd() -> None:
 
 def test_unknown_activation() -> None:
     with pytest.raises(
-        ConfigError, match="unknown activation of network 'csrnet' 'gelu'; .*nown: abs, none, relu, relu-live"
+        ConfigError, match=r"unknown activation of network 'csrnet' 'gelu'; .*nown: abs, none, relu, relu-live"
     ):
         models.create("csrnet", activation="gelu")
