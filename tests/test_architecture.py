@@ -34,6 +34,7 @@ LAYERS: tuple[tuple[str, ...], ...] = (
         "_draw",
     ),
     ("targets", "transport", "matching", "data"),
+    ("inference",),
     ("losses", "models", "metrics", "localize"),
     ("methods", "checkpoint"),
     ("predict", "export"),

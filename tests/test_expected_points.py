@@ -101,8 +101,8 @@ papm.config.BACKGROUND_WEIGHT = 0.25
 import torch
 from papm import checkpoint, losses, models, structures
 made = structures.PointProposals(torch.zeros(1, 1, 2), torch.zeros(1, 1, 2), torch.zeros(1, 2))
-read = papm.config.reading_of({"count": "expected"})[1]
-print(made.background, models.create("p2pnet", trunk="tiny").background, read)
+old = checkpoint.ModelSpec.from_mapping({"backbone": "p2pnet", "config": {"count": "expected"}}).inference
+print(made.background, models.create("p2pnet", trunk="tiny").inference.background, old.background)
 print(*(losses.create(name, stride=8).options["background_weight"] for name in ("p2pnet", "p2p-papm", "p2p-papm-literal")))
 """
     env = {**os.environ, "PYTHONPATH": str(Path(papm.__file__).parents[1]), "OMP_NUM_THREADS": "1"}

@@ -19,12 +19,13 @@ from papm.methods import METHODS
 MINE = """
 from papm.losses import register
 from papm.losses.density import hd_papm
+from papm import methods
 from papm.methods import METHODS, Method
 
 if "outside" in METHODS:
     raise RuntimeError("imported twice")
 register("outside", hd_papm)
-METHODS["outside"] = Method("outside", "outside", "from outside")
+methods.register(Method("outside", "outside", "from outside"))
 """
 
 
@@ -34,10 +35,10 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
 
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("PYTHONPATH", str(Path(papm.__file__).parents[1]))
-    before = dict(METHODS), dict(LOSSES._items), set(sys.modules)
+    before = dict(METHODS._items), dict(LOSSES._items), set(sys.modules)
     yield tmp_path
-    METHODS.clear()
-    METHODS.update(before[0])
+    METHODS._items.clear()
+    METHODS._items.update(before[0])
     LOSSES._items.clear()
     LOSSES._items.update(before[1])
     for name in set(sys.modules) - before[2]:

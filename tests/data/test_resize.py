@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from PIL import Image
 
 from papm import data
-from papm.data.resize import OPTIONS, USUAL, Resize, of_config, resized, resolved, take
+from papm.data.resize import OPTIONS, USUAL, Resize, resized, resolved, take
 from papm.errors import ConfigError, DataError
 from papm.images import resize_image
 from papm.structures import Sample
@@ -78,8 +78,6 @@ def test_options() -> None:
             take("folder", wrong)
     with pytest.raises(ConfigError, match=r"min_side=512 is more than max_side=256"):
         take("folder", {"min_side": 512, "max_side": 256})
-    assert of_config({}) == Resize() and of_config({"options": None}) == Resize()
-    assert of_config({"options": {"max_side": 640, "origin": 0.5}}) == Resize(max_side=640)
 
 
 def region() -> torch.Tensor:

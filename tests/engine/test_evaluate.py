@@ -15,6 +15,7 @@ from papm.cli import localization
 from papm.data.base import Dataset
 from papm.data.resize import resized
 from papm.engine.evaluate import evaluate
+from papm.inference import Inference
 from papm.predict.predictor import Counter
 from papm.structures import Sample
 
@@ -40,9 +41,8 @@ def network(expected: bool | None) -> models.Network:
     torch.manual_seed(0)
     if expected is None:
         return models.create("tiny", stride=8).eval()
-    made = models.create("p2pnet", trunk="tiny").eval()
-    models.set_reading(made, expected, 0.5)
-    return made
+    inference = Inference(decode="expected" if expected else "threshold")
+    return models.create("p2pnet", trunk="tiny", inference=inference).eval()
 
 
 @pytest.mark.parametrize("expected", [False, True, None])

@@ -180,7 +180,9 @@ options = st.dictionaries(
 @given(
     st.fixed_dictionaries(
         {
-            "method": st.sampled_from(sorted(m.name for m in methods.METHODS.values() if m.network == "density")),
+            "method": st.sampled_from(
+                sorted(m.name for m in map(methods.METHODS.get, methods.METHODS) if m.network == "density")
+            ),
             "backbone": st.sampled_from(["tiny", "vgg19"]),
         },
         optional={

@@ -129,14 +129,6 @@ def bounds(rule: Resize) -> dict[str, int]:
     return {k: v for k, v in asdict(rule).items() if v}
 
 
-def of_config(config: Mapping[str, Any]) -> Resize:
-    """The rule a model was trained with, from the configuration in its checkpoint."""
-    options = config.get("options")
-    if not isinstance(options, Mapping):
-        return Resize()
-    return take("", {k: v for k, v in options.items() if k in OPTIONS})[0]
-
-
 def scales(samples: Iterable[Sample]) -> tuple[float, float, float]:
     """The least, the median and the largest factor between the long sides of samples and those of their files."""
     each = [max(s.size) / max(s.published.size) for s in samples]

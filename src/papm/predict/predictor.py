@@ -15,7 +15,7 @@ from PIL import Image
 from torch import Tensor
 
 from papm import checkpoint, localize
-from papm.data.resize import of_config, resized_region
+from papm.data.resize import resized_region
 from papm.errors import CheckpointError, ConfigError, DataError, unknown
 from papm.images import image_pixels, max_pixels, read_image, resize_image
 from papm.models import DensityNetwork, Network
@@ -26,7 +26,7 @@ from papm.structures import DensityOutput, PointProposals, Prediction
 from papm.targets import touched_cells
 
 log = logging.getLogger(__name__)
-COUNTS = ("points", "expected")  # how proposals are counted: scores above ½, or the sum of their probabilities
+COUNTS = {"points": "threshold", "expected": "expected"}  # how proposals may be decoded instead
 PRECISIONS = ("32", "bf16")
 
 
@@ -191,17 +191,19 @@ class Counter:
         if precision not in PRECISIONS:
             raise unknown("precision", precision, PRECISIONS)
         self.precision = precision
-        if count is not None:
-            if count not in COUNTS:
-                raise unknown("way to count points", count, COUNTS)
-            if isinstance(network, DensityNetwork):
-                log.warning("this model counts by the sum of its map; 'count' is for networks that give points")
-            network.expected = count == "expected"
+        self.inference = spec.inference or network.inference
+        if count is not None and count not in COUNTS:
+            raise unknown("way to count points", count, COUNTS)
+        if count is not None and isinstance(network, DensityNetwork):
+            log.warning("this model counts by the sum of its map; 'count' is for networks that give points")
+        elif count is not None:
+            self.inference = dataclasses.replace(self.inference, decode=COUNTS[count])
+        network.inference = self.inference
         self.device = pick_device(device)
         # Channels last: a tenth to a half faster on a CPU, for every network.
         self.network = network.to(self.device).to(memory_format=torch.channels_last).eval()  # type: ignore[call-overload]
         self.spec = spec
-        self.resize = of_config(spec.config)  # objects must have the size here that they had in training
+        self.resize = self.inference.resize  # objects must have the size here that they had in training
         self._warned = False
 
     @classmethod
@@ -228,7 +230,7 @@ class Counter:
 
     def warning(self, size: tuple[int, int]) -> str:
         """What makes the count of an image of (H, W) doubtful: that it is shrunk much more than any in the training."""
-        return "" if self.scale is not None else shrunk_too_much(size, self.resize, self.spec.scales)
+        return "" if self.scale is not None else shrunk_too_much(size, self.resize, self.inference.scales)
 
     def predict(
         self,
@@ -268,7 +270,7 @@ class Counter:
         warning = self.warning(size)
         if warning and not self._warned:  # once: every prediction has its own
             self._warned = True
-            log.warning("%s: %s (%s)", name or "the image", warning, advice(self.spec.scales))
+            log.warning("%s: %s (%s)", name or "the image", warning, advice(self.inference.scales))
         made = restore(self._predict(resize_image(image.cpu(), seen), points, name, roi, on_tile, beside), size)
         return dataclasses.replace(made, scale=factor(size, seen), warning=warning)
 
@@ -303,7 +305,9 @@ class Counter:
         if isinstance(output, PointProposals):
             apart = _mean(_by_class(output), beside)
             if not points:  # to look for them takes longer than to count, where probabilities count
-                return Prediction(count, size, name=name, classes=self.spec.classes, by_class=apart, by_model=by_model)
+                return Prediction(
+                    count, size, name=name, classes=self.inference.classes, by_class=apart, by_model=by_model
+                )
             # All of them, so that the count is the number of points (rounded, where probabilities count): each began inside the
             # image, and one that was moved across the border belongs to an object at it.
             if output.expected:
@@ -321,7 +325,7 @@ class Counter:
                 scores=scores.cpu(),
                 labels=labels.cpu(),
                 name=name,
-                classes=self.spec.classes,
+                classes=self.inference.classes,
                 by_class=apart if output.expected or beside else (),
                 by_model=by_model,
             )
@@ -341,7 +345,7 @@ class Counter:
             output.stride,
             *found,
             name=name,
-            classes=self.spec.classes,
+            classes=self.inference.classes,
             by_class=several,  # of several models: a class that this one does not see is missing in its map
             by_model=by_model,
         )

@@ -19,7 +19,6 @@ from papm.data.readers.faults import coordinate
 from papm.data.readers.regions import Polygons, inside
 from papm.errors import ConfigError, DataError, PapmError
 from papm.images import decode_image
-from papm.models import info
 from papm.predict.ensemble import Ensemble
 from papm.predict.predictor import Counter, Source
 from papm.serve.pictures import density_layer, preview
@@ -205,8 +204,7 @@ def describe(counter: Counter | Ensemble, path: str | Path, limits: Limits) -> d
 
 def _counted(counter: Counter) -> str:
     """What is added up: a `density`, `points` above 0.5, or the `expected` number, the sum of their probabilities."""
-    kind = info(counter.spec.backbone).kind
-    return "expected" if kind == "points" and counter.network.expected else kind
+    return {"sum": "density", "threshold": "points", "expected": "expected"}[counter.inference.decode]
 
 
 def _trained_on(spec: str) -> str:

@@ -35,13 +35,13 @@ def test_a_trunk_with_norms_takes_the_file_of_one_without(arch: str, tmp_path: P
     plain, normed = vgg_trunk(arch, taps).eval(), vgg_trunk(f"{arch}-bn", taps).eval()
     models.load_trunk(plain, path, arch)
     models.load_trunk(normed, path, f"{arch}-bn")
-    assert normed.unsettled and not plain.unsettled
+    assert normed.uncalibrated and not plain.uncalibrated
     images = torch.randn(2, 3, 32, 48)
     with torch.no_grad():
         wanted = plain(images)
         torch.testing.assert_close(normed(images), wanted, rtol=1e-3, atol=1e-3)
-        models.settle(normed, images.split(1))
-        assert not normed.unsettled and not normed.training
+        models.calibrate_norms(normed, images.split(1))
+        assert not normed.uncalibrated and not normed.training
         torch.testing.assert_close(normed(images), wanted, rtol=1e-3, atol=1e-3)
         torch.testing.assert_close(normed.train()(images), wanted, rtol=1e-2, atol=1e-2)
     first = next(iter(normed))
@@ -62,7 +62,7 @@ def test_a_channel_that_never_fires_does_no_harm() -> None:
     trunk = vgg_trunk("vgg16-bn", ("conv1_2",)).eval()
     with torch.no_grad():
         next(iter(trunk.parameters()))[0].zero_()
-        models.settle(trunk, [torch.randn(1, 3, 8, 8)])
+        models.calibrate_norms(trunk, [torch.randn(1, 3, 8, 8)])
         for state in (trunk, trunk.train()):
             assert torch.isfinite(state(torch.randn(2, 3, 8, 8))[0]).all()
 
@@ -74,9 +74,9 @@ def test_training_settles_the_norms_on_the_training_images(tmp_path: Path) -> No
     keys = {"data": spec, "weights": weights, "network": {"trunk": "vgg16-bn", "width": 16}, "crop": 64, "batch": 2}
     config = resolve("p2pnet", "p2pnet", {**keys, "steps": 2, "eval_every": 2, "select": "last", "device": "cpu"})
     network = build_network(config)
-    assert isinstance(network.trunk, models.VGGTrunk) and network.trunk.unsettled
+    assert isinstance(network.trunk, models.VGGTrunk) and network.trunk.uncalibrated
     settle_norms(network, data.open_spec(spec)["train"], torch.device("cpu"))
-    assert not network.trunk.unsettled
+    assert not network.trunk.uncalibrated
     again = build_network(config)
     assert isinstance(again.trunk, models.VGGTrunk)
     images = torch.randn(4, 3, 64, 64)
