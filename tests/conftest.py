@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 import torch
 from hypothesis import settings
+from PIL import Image
 
 # Derandomised: a failure seen once is seen again; deadlines would only measure how busy the machine is.
 settings.register_profile("papm", derandomize=True, deadline=None, max_examples=40)
@@ -24,6 +25,21 @@ def _one_thread() -> None:
 def _own_cache(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> None:
     """Nothing is read from or written to the user's cache."""
     monkeypatch.setenv("PAPM_CACHE", str(tmp_path_factory.getbasetemp() / "cache"))
+    monkeypatch.delenv("XDG_CACHE_HOME", raising=False)
+
+
+@pytest.fixture
+def decoded(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The decoders that Pillow asks for, of all formats, in order; nothing is decoded without one."""
+    asked: list[str] = []
+    usual = Image._getdecoder
+
+    def getdecoder(mode: str, name: str, *rest: object) -> object:
+        asked.append(name)
+        return usual(mode, name, *rest)
+
+    monkeypatch.setattr(Image, "_getdecoder", getdecoder)
+    return asked
 
 
 @pytest.fixture(scope="session", autouse=True)

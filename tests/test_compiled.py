@@ -6,7 +6,9 @@ import ctypes
 import logging
 import multiprocessing
 import os
+import platform
 import shutil
+import subprocess
 import threading
 from pathlib import Path
 
@@ -47,6 +49,92 @@ def test_what_does_not_compile_is_logged(
         assert c_library(write(tmp_path, "this is not C")) is None
     assert "twice.c could not be compiled" in caplog.text
     assert list((tmp_path / "cache" / "native").iterdir()) == []
+
+
+def plant(folder: Path, source: Path, marker: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Another library under the name that the one of `source` will have; loading it leaves a file `marker`."""
+    native = folder / "native"
+    with monkeypatch.context() as patch:
+        patch.setenv("PAPM_CACHE", str(folder))
+        patch.setattr(ctypes, "CDLL", lambda name: None)  # to learn the name, nothing has to be loaded
+        c_library(source)
+    [made] = native.iterdir()
+    made.unlink()
+    text = f'#include <stdio.h>\n__attribute__((constructor)) void ran(void) {{ fclose(fopen("{marker}", "w")); }}\n'
+    evil = source.with_name("evil.c")
+    evil.write_text(text + "int twice(int x) { return -1; }")
+    compiler = next(filter(None, map(shutil.which, ("cc", "gcc", "clang"))))
+    subprocess.run([compiler, "-shared", "-fPIC", str(evil), "-o", str(made)], check=True)
+    made.chmod(0o755)
+    return made
+
+
+@needs_compiler
+@pytest.mark.parametrize("whose", ["writable", "another's file", "another's folder"])
+def test_planted_code_is_not_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, whose: str
+) -> None:
+    source = write(tmp_path, f"int twice(int x) {{ return 2 * x; }} /* {whose} */")
+    planted = plant(tmp_path / "cache", source, tmp_path / "ran", monkeypatch)
+    if whose == "writable":
+        planted.parent.chmod(0o777)
+        planted.chmod(0o777)
+    elif os.geteuid():
+        pytest.skip("only root gives files away")
+    else:
+        planted.parent.chmod(0o777)
+        os.chown(planted, 65534, 65534)
+        if whose == "another's folder":
+            os.chown(planted.parent, 65534, 65534)
+    before = planted.read_bytes()
+    monkeypatch.setenv("PAPM_CACHE", str(tmp_path / "cache"))
+    library = c_library(source)
+    assert not (tmp_path / "ran").exists()
+    assert library is not None and library.twice(21) == 42
+    if whose == "another's folder":
+        assert planted.read_bytes() == before
+        assert f"{planted.parent}: belongs to another user" in caplog.text and "set PAPM_CACHE" in caplog.text
+    else:
+        assert planted.read_bytes() != before and planted.stat().st_uid == os.geteuid()
+        assert planted.parent.stat().st_mode & 0o777 == 0o700 and planted.stat().st_mode & 0o777 == 0o700
+
+
+@needs_compiler
+def test_a_library_without_its_function_is_not_used(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    from papm import windows
+
+    source = write(tmp_path, "int once(int x) { return x; }")
+    monkeypatch.setattr(windows, "SOURCE", source)
+    monkeypatch.setenv("PAPM_CACHE", str(tmp_path / "cache"))
+    windows._library.cache_clear()
+    try:
+        assert windows._library() is None
+    finally:
+        windows._library.cache_clear()
+    assert "papm_windows" in caplog.text and "a slower path is used" in caplog.text
+    assert list((tmp_path / "cache" / "native").iterdir()) == []
+
+
+@needs_compiler
+def test_a_compiler_may_be_several_words(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PAPM_CACHE", str(tmp_path / "cache"))
+    compiler = next(filter(None, map(shutil.which, ("cc", "gcc", "clang"))))
+    monkeypatch.setenv("CC", f"env {compiler} -DTIMES=5")
+    library = c_library(write(tmp_path, "int twice(int x) { return TIMES * x; }"))
+    assert library is not None and library.twice(3) == 15
+    monkeypatch.setenv("CC", "gcc 'half a quote")
+    assert c_library(write(tmp_path, "int twice(int x) { return 7 * x; }")) is None
+
+
+@needs_compiler
+@pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="elsewhere it is no library of its own")
+def test_libraries_are_linked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PAPM_CACHE", str(tmp_path / "cache"))
+    assert c_library(write(tmp_path, "#include <math.h>\nfloat twice(float x) { return logf(x); }"), "-lm") is not None
+    [made] = (tmp_path / "cache" / "native").iterdir()
+    assert b"libm.so" in made.read_bytes()
 
 
 def test_turned_off_or_without_a_compiler(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -227,7 +227,8 @@ RULES: list[tuple[dict[str, Any], str]] = [
     *[({k: 0}, f"{k} must be at least 1, not 0") for k in ("steps", "batch", "devices", "log_every", "save_every")],
     ({"crop": 8}, "crop must be at least 16"),
     *[({k: -1}, f"{k} must not be negative, but is -1") for k in
-      ("lr", "trunk_lr", "weight_decay", "warmup", "clip", "margin", "region", "noise", "correct", "eval_every", "seed")],
+      ("lr", "trunk_lr", "loss_lr", "weight_decay", "warmup", "clip", "margin", "noise", "correct",
+       "eval_every", "seed")],
     *[({k: v}, f"{k} is a probability") for k in ("flip", "grey") for v in (-0.1, 1.1)],
     *[({"ema": v}, "ema is a decay") for v in (-0.1, 1.0)],
     *[({"val_fraction": v}, "val_fraction is a share") for v in (0.0, 1.0)],
@@ -236,13 +237,17 @@ RULES: list[tuple[dict[str, Any], str]] = [
     ({"scale_max": 11.0}, "scale_min ≤ scale_max within"),
     ({"crop": 250}, "multiples of 16"),
     ({"margin": 8}, "multiples of 16"),
-    ({"region": 100}, "multiples of 16"),
     ({"crop": 64, "margin": 32}, "leaves nothing of a crop of 64"),
-    ({"crop": 256, "region": 96}, "region=96 must divide"),
-    ({"crop": 256, "margin": 16, "region": 64}, "region=64 must divide the crop inside its margin, 224"),
     ({"correct": 8.0, "scale_max": 1.3}, "correct is a distance in pixels"),
     ({"correct": 17.0, "margin": 16}, "correct=17 needs a margin of at least 32, not 16"),
     ({"correct": 12.0, "correct_kind": "gaussian", "margin": 16}, "at least 32, not 16"),
+    *[({k: 10**12}, f"{k} must be at most") for k in
+      ("steps", "batch", "crop", "devices", "workers", "log_every", "save_every", "eval_every", "warmup", "margin",
+       "noise", "correct")],
+    *[({k: 10**20}, f"{k}") for k in ("steps", "seed", "batch")],
+    *[({k: 1e300}, f"{k} must be at most") for k in ("noise", "correct", "steps", "seed", "crop")],
+    ({"batch": 65536, "crop": 16384}, "65536 crops of 16384×16384 pixels are too much"),
+    ({"batch": 2, "crop": 16384, "correct": 9000.0}, "are too much for a step"),
     *[({k: v}, f"{k} must be a finite number") for k in ("lr", "trunk_lr", "noise", "correct", "ema", "scale_max", "clip",
       "flip") for v in (math.nan, math.inf)],
 ]  # fmt: skip
@@ -253,13 +258,49 @@ def test_every_rule(values: dict[str, Any], message: str) -> None:
     for make in (lambda: TrainConfig(**values), lambda: from_mapping(values)):
         with pytest.raises(ConfigError, match=message) as caught:
             make()
-        assert "\n" not in str(caught.value)
+        assert "\n" not in str(caught.value) and len(str(caught.value)) < 200
+
+
+@pytest.mark.parametrize("pair", [
+    "lr=" + "1" * 400, "steps=" + "1" * 400, "seed=" + "9" * 20, "lr=" + "1" * 5000, "loss.sigma=" + "1" * 400,
+    "loss.sigma=" + "[" * 3000, "loss.sigma=" + "[" * 3000 + "]" * 3000, "crop=1e9", "batch=1e12", "noise=1e30",
+    "loss.sigma=[&a [x], *a]", "steps=99999999999999999999", "loss.sigma=" + "x" * 70_000, "device=" + "x" * 70_000,
+])  # fmt: skip
+def test_absurd_values_are_one_short_sentence(pair: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        from_pairs(pair)
+    said = str(caught.value)
+    assert said.startswith(pair.partition("=")[0].partition(".")[0]) and "\n" not in said and len(said) < 200
+
+
+def test_aliases_in_a_file_are_not_written_out(tmp_path: Path) -> None:
+    """Nine lines that stand for 10^9 values."""
+    path = tmp_path / "config.yaml"
+    lines = ["loss:", "  k0: &k0 [x, x, x, x, x, x, x, x, x, x]"]
+    lines += [f"  k{n}: &k{n} [{', '.join([f'*k{n - 1}'] * 10)}]" for n in range(1, 9)]
+    path.write_text("\n".join([*lines, "steps: *k8"]))
+    with pytest.raises(ConfigError, match=r"config\.yaml, line 3: not valid YAML \(aliases \(\*name\) are not read"):
+        from_mapping(load(path))
+    for text in ("loss: " + "[" * 3000 + "]" * 3000, "loss: " + "- " * 3000, "x" * 300_000, "lr: " + "1" * 400):
+        path.write_text(text)
+        with pytest.raises(ConfigError) as caught:
+            from_mapping(load(path))
+        assert str(caught.value).startswith(f"{path}") and len(str(caught.value)) < len(str(path)) + 150
+
+
+def test_lists_that_are_shared_are_written_twice(tmp_path: Path) -> None:
+    """PyYAML writes aliases for them, which are not read."""
+    shared = [1, 2]
+    made = TrainConfig(loss={"a": shared}, network={"a": shared})
+    path = tmp_path / "config.yaml"
+    path.write_text(to_yaml(made))
+    assert from_mapping(load(path)) == made
 
 
 def test_what_is_just_allowed() -> None:
     TrainConfig(crop=16, steps=1, batch=1, flip=0.0, grey=1.0, ema=0.0, scale_min=0.1, scale_max=10.0, lr=0.0)
-    TrainConfig(crop=256, margin=64, region=128)
-    TrainConfig(crop=48, margin=16, region=16)
+    TrainConfig(crop=256, margin=64)
+    TrainConfig(crop=48, margin=16)
     TrainConfig(correct=16.0, margin=16)
 
 

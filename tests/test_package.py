@@ -29,8 +29,8 @@ def python(code: str) -> str:
     return done.stdout
 
 
-HEAVY = ["lightning", "pytorch_lightning", "torchmetrics", "matplotlib", "tensorboard", "typer", "rich", "jinja2"]
-ABSENT = ["pydantic", "click", "torchvision", "timm", "pandas", "cv2"]
+HEAVY = ["lightning", "pytorch_lightning", "torchmetrics", "tensorboard", "typer", "rich", "jinja2"]
+ABSENT = ["pydantic", "click", "torchvision", "timm", "pandas", "cv2", "matplotlib"]
 
 
 def loaded(statement: str) -> set[str]:
@@ -75,7 +75,7 @@ QUICK = """
 strict = true
 follow_imports = silent
 cache_dir = /dev/null
-[mypy-torch.*,torchmetrics.*,lightning.*,numpy.*,scipy.*,PIL.*,yaml.*,matplotlib.*,onnx.*,onnxruntime.*,cv2.*,triton.*]
+[mypy-torch.*,torchmetrics.*,lightning.*,numpy.*,scipy.*,PIL.*,yaml.*,onnx.*,onnxruntime.*,cv2.*]
 follow_imports = skip
 ignore_missing_imports = true
 """

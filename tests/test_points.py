@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import time
 
 import numpy as np
 import pytest
@@ -226,3 +227,18 @@ def test_spacing_of_a_padded_batch() -> None:
         torch.testing.assert_close(row[: len(cloud)], P.spacing(cloud, alone=math.inf))
     assert P.batch_spacing(torch.zeros(1, 1, 2), torch.ones(1, 1, dtype=torch.bool)).tolist() == [[math.inf]]
     assert P.batch_spacing(torch.zeros(1, 0, 2), torch.ones(1, 0, dtype=torch.bool)).shape == (1, 0)
+
+
+@pytest.mark.parametrize("neighbours", [1, 3])
+@pytest.mark.parametrize("n", [2, 3, 5, 40])
+def test_distances_to_neighbours_where_points_coincide(n: int, neighbours: int) -> None:
+    rng = np.random.default_rng(n)
+    xy = rng.integers(0, 4, (n, 2)).astype(np.float64)
+    every = np.sort(np.sqrt(((xy[:, None] - xy[None]) ** 2).sum(-1)), axis=1)
+    assert np.array_equal(P.nearest(xy, neighbours), every[:, 1 : 1 + neighbours])
+
+
+def test_a_heap_of_points_is_no_work() -> None:
+    start = time.process_time()
+    assert not P.spacing(torch.ones(100_000, 2)).any()  # minutes where all are compared with all
+    assert time.process_time() - start < 5

@@ -141,8 +141,11 @@ def _work(families: Mapping[str, Make], seed: int, root: Path, link: Connection)
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     gc.freeze()  # what was imported is not garbage: a collection would look at all of it
     subjects: dict[str, tuple[Subject, Any]] = {}
-    limited = False
-    while (job := link.recv()) is not None:
+    limited, parent = False, os.getppid()
+    while os.getppid() == parent:  # siblings hold the other end of the pipe open too: it does not tell
+        if not link.poll(2):
+            continue
+        job = link.recv()
         family = job[0]
         if family not in subjects:
             folder = root / family.replace("/", "-")

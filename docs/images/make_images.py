@@ -17,7 +17,7 @@ from PIL import Image
 from torch import Tensor
 
 from papm import Counter, data, ggd
-from papm.data.annotator import Annotator
+from papm.data.click_model import Annotator
 from papm.points import crop
 from papm.predict.overlay import overlay, panel
 from papm.targets import density_map

@@ -8,6 +8,7 @@ from __future__ import annotations
 import importlib
 from typing import TYPE_CHECKING
 
+from papm.extensions import load_extensions
 from papm.version import __version__
 
 if TYPE_CHECKING:  # what `__getattr__` finds when it is first named, for type checkers and editors
@@ -38,6 +39,7 @@ __all__ = [
     "errors",
     "export",
     "ggd",
+    "load_extensions",
     "localize",
     "losses",
     "matching",

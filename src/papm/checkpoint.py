@@ -8,22 +8,28 @@ from __future__ import annotations
 
 import io
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import IO, Any
 
 import torch
 from torch import Tensor
 
-from papm import models
-from papm.config import frame_of, reading_of
-from papm.errors import CheckpointError, PapmError, unknown
+from papm import models, untrusted
+from papm.config import BACKGROUND_WEIGHT, displacement
+from papm.data import resize
+from papm.errors import CheckpointError, ConfigError, PapmError
 from papm.files import write_atomic
+from papm.inference import LARGEST_FRAME, Inference
+from papm.registry import check_options
+from papm.untrusted import brief
 from papm.version import __version__
 
 FORMAT = 1
 PREFIX = "network."
-LARGEST_FRAME = 1024  # px around an image: a file must not make us fill the memory
+LONGEST = 20_000  # values in the description of a network
+# Options of networks that are gone, with the value that asked for nothing: a file that says so loads.
+GONE = {"rebalance": None, "context": False}
 
 
 @dataclass(frozen=True)
@@ -35,11 +41,16 @@ class ModelSpec:
     method: str = ""
     config: Mapping[str, Any] = field(default_factory=dict)
     step: int = 0
-    classes: tuple[str, ...] = ()  # what the maps count, by name, where there are several
+    inference: Inference | None = None  # how it counts; None: as `models.info(backbone).inference` says
+
+    @property
+    def classes(self) -> tuple[str, ...]:
+        """What is counted, by name, where there are several."""
+        return self.inference.classes if self.inference is not None else ()
 
     def to_mapping(self) -> dict[str, Any]:
         """Plain types, as stored."""
-        values = {
+        return {
             "format": FORMAT,
             "version": __version__,
             "backbone": self.backbone,
@@ -47,20 +58,55 @@ class ModelSpec:
             "method": self.method,
             "config": dict(self.config),
             "step": self.step,
+            **({} if self.inference is None else {"inference": self.inference.to_mapping()}),
         }
-        return values | ({"classes": list(self.classes)} if self.classes else {})
 
     @staticmethod
     def from_mapping(values: Mapping[str, Any]) -> ModelSpec:
-        """What `to_mapping` stored."""
+        """What `to_mapping` stored, also before models held their `inference`."""
+        stored = values.get("inference")
         return ModelSpec(
             str(values["backbone"]),
-            dict(values.get("options", {})),
+            {str(k): v for k, v in dict(values.get("options", {})).items() if k not in GONE or v is not GONE[k]},
             str(values.get("method", "")),
             dict(values.get("config", {})),
             int(values.get("step", 0)),
-            tuple(str(c) for c in values.get("classes", ())),
+            _before_the_contract(values) if stored is None else Inference.from_mapping(stored),
         )
+
+
+def _before_the_contract(values: Mapping[str, Any]) -> Inference:
+    """How a model counts that was stored without saying so: what its training settings meant in those days.
+
+    The frame was the margin, or what `correct` needed; the resize rule stood among the options of the dataset, and what
+    background weighed among those of the loss.
+    """
+    config, name = dict(values.get("config") or {}), str(values["backbone"])
+    about = models.info(name).inference if name in models.NETWORKS else Inference()
+    bounds = config.get("options")
+    bounds = {k: v for k, v in bounds.items() if k in resize.OPTIONS} if isinstance(bounds, Mapping) else {}
+    try:
+        frame = int(config.get("margin") or 0)
+        frame = frame or displacement(config.get("correct") or 0.0, config.get("correct_kind", "ring"))
+    except (TypeError, ValueError, ArithmeticError):
+        frame = -1
+    if not 0 <= frame <= LARGEST_FRAME:
+        raise ConfigError(f"its margin is no number of pixels from 0 to {LARGEST_FRAME}")
+    try:
+        background = float((config.get("loss") or {}).get("background_weight", BACKGROUND_WEIGHT))
+    except (TypeError, ValueError, AttributeError):
+        background = -1.0
+    if not 0 <= background < float("inf"):
+        raise ConfigError("the weight of background in its training is no number")
+    return replace(
+        about,
+        frame=frame,
+        resize=resize.take("", bounds)[0],
+        decode="expected" if about.decode == "threshold" and config.get("count") == "expected" else about.decode,
+        background=background,
+        classes=tuple(str(c) for c in values.get("classes", ())),
+        scales=tuple(float(s) for s in values.get("scales", ())),
+    )
 
 
 def save(path: Path, spec: ModelSpec, network_state: Mapping[str, Tensor]) -> None:
@@ -81,14 +127,16 @@ def read(path: Path) -> dict[str, Any]:
     if not path.is_file():
         raise CheckpointError(f"{path}: no such checkpoint file{'' if path.exists() else ' or run folder'}")
     try:
-        values = torch.load(path, map_location="cpu", weights_only=True)
-    except Exception as error:  # damaged files raise whatever the unpickler trips over
-        raise CheckpointError(f"{path}: not a readable checkpoint ({_first_line(error)})") from None
+        values = untrusted.load_tensors(path)
+    except ValueError as error:
+        raise CheckpointError(f"{path}: not a readable checkpoint: {error}") from None
     if not isinstance(values, dict) or not isinstance(values.get("papm"), dict) or "state_dict" not in values:
         raise CheckpointError(f"{path}: not a papm checkpoint; trunk weights are given with --weights")
-    number = values["papm"].get("format", 0)
-    if not isinstance(number, int) or number > FORMAT:
-        raise CheckpointError(f"{path}: written by a newer papm ({values['papm'].get('version')}); upgrade to read it")
+    number, version = values["papm"].get("format", 0), brief(values["papm"].get("version"))
+    if not isinstance(number, int):
+        raise CheckpointError(f"{path}: not a whole papm checkpoint (its format is '{brief(number)}', not a number)")
+    if number > FORMAT:
+        raise CheckpointError(f"{path}: written by a newer papm ({version}); upgrade to read it")
     return values
 
 
@@ -96,9 +144,12 @@ def load(path: Path) -> tuple[ModelSpec, dict[str, Tensor]]:
     """What a checkpoint is, and the weights of its network."""
     values = read(path)
     try:
+        untrusted.require_plain(values["papm"], LONGEST)
         spec = ModelSpec.from_mapping(values["papm"])
         state = {k.removeprefix(PREFIX): v for k, v in values["state_dict"].items() if k.startswith(PREFIX)}
-    except (KeyError, TypeError, ValueError, AttributeError) as error:
+    except PapmError as error:
+        raise CheckpointError(f"{path}: not a whole papm checkpoint ({error})") from None
+    except (KeyError, TypeError, ValueError, AttributeError, OverflowError) as error:
         raise CheckpointError(f"{path}: not a whole papm checkpoint ({_first_line(error)})") from None
     if not all(isinstance(v, Tensor) for v in state.values()):
         raise CheckpointError(f"{path}: not a whole papm checkpoint (weights that are no tensors)")
@@ -110,25 +161,13 @@ def build(spec: ModelSpec, state: Mapping[str, Tensor], path: Path | None = None
     where = str(path or "checkpoint")
     try:
         # Only options of the network: a file must not make us fetch or open another (`weights`).
-        known = models.info(spec.backbone).options
-        for key in spec.options:
-            if key not in known:
-                raise unknown(f"option of network '{spec.backbone}'", str(key), known)
-        network = models.create(spec.backbone, **spec.options)
+        check_options(f"network '{spec.backbone}'", spec.options, models.info(spec.backbone).factory)
+        network = models.create(spec.backbone, inference=spec.inference, **spec.options)
     except PapmError as error:
         raise CheckpointError(f"{where}: {error}") from None
+    except (RuntimeError, MemoryError):
+        raise CheckpointError(f"{where}: there is no memory for its network") from None
     assign(network, state, where)
-    try:
-        frame = frame_of(spec.config)
-    except (TypeError, ValueError, ArithmeticError):
-        frame = -1
-    if not 0 <= frame <= LARGEST_FRAME:
-        raise CheckpointError(f"{where}: its margin is no number of pixels from 0 to {LARGEST_FRAME}")
-    models.set_frame(network, frame)
-    try:
-        models.set_reading(network, *reading_of(spec.config))
-    except (TypeError, ValueError, AttributeError):
-        raise CheckpointError(f"{where}: the weight of background in its training is no number") from None
     return network
 
 
@@ -142,10 +181,23 @@ def assign(network: torch.nn.Module, state: Mapping[str, Tensor], where: str) ->
             raise CheckpointError(
                 f"{where}: belongs to another network: '{key}' is {list(state[key].shape)}, not {list(own[key].shape)}"
             )
+        if own[key].is_floating_point() != state[key].is_floating_point():
+            raise CheckpointError(f"{where}: '{key}' holds {state[key].dtype}, not {own[key].dtype}")
     extra = next((k for k in state if k not in own), None)
     if extra is not None:
         raise CheckpointError(f"{where}: belongs to another network: '{extra}' is not part of this one")
     network.load_state_dict(dict(state))
+    require_finite(network, where)
+
+
+def require_finite(network: torch.nn.Module, where: str) -> None:
+    """Refuse weights that are not finite numbers, also those that the network's own precision cannot hold."""
+    for key, value in network.state_dict().items():
+        if value.is_floating_point() and not bool(value.isfinite().all()):
+            raise CheckpointError(
+                f"{where}: the weights '{key}' are not finite numbers (NaN or infinity): its training failed or the file is"
+                " damaged; use another checkpoint, or train again"
+            )
 
 
 def resolve(path: Path) -> Path:

@@ -1,28 +1,31 @@
 """Small C and CUDA sources beside the Python ones, compiled at first use; where they cannot be, another path does the work.
 
-C is built with the system's compiler into the cache folder (`PAPM_CACHE`, else ~/.cache/papm), named after source, compiler,
-flags and processor. `PAPM_NATIVE=0` turns it off. CUDA is built by NVRTC, which comes with torch's CUDA build.
+C is built with the system's compiler (`CC`) into `native/` of the cache folder (`papm.files.cache_root`), which is this user's
+alone, and named after source, compiler, flags and processor. `PAPM_NATIVE=0` turns it off. CUDA is built by NVRTC, which comes
+with torch's CUDA build.
 """
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import functools
 import hashlib
 import logging
 import os
 import platform
+import shlex
 import shutil
 import subprocess
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, TypeVar
 
 import torch
 
-from papm.files import cache_root
+from papm.files import cache_root, is_private, private_folder
 
 log = logging.getLogger(__name__)
 T = TypeVar("T")
@@ -44,38 +47,88 @@ def _processor() -> str:
     return platform.processor() + platform.node()
 
 
-def _compile(source: Path, target: Path, compiler: str, flags: tuple[str, ...]) -> None:
+def _compile(source: Path, target: Path, compiler: list[str], flags: tuple[str, ...]) -> None:
     """Build beside the target, then rename: several processes may do this at once."""
-    target.parent.mkdir(parents=True, exist_ok=True)
+    libraries = [f for f in flags if f.startswith("-l")]  # a linker drops what nothing before it asks for
+    options = [f for f in flags if f not in libraries]
     with tempfile.TemporaryDirectory(dir=target.parent) as folder:
         made = Path(folder) / target.name
         for extra in (("-march=native",), ()):
-            command = [compiler, *flags, *extra, str(source), "-o", str(made)]
+            command = [*compiler, *options, *extra, str(source), "-o", str(made), *libraries]
             done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
             if done.returncode == 0:
+                made.chmod(0o700)
                 made.replace(target)
                 return
         raise OSError(done.stderr.strip()[-300:])
 
 
-def c_library(source: Path, *flags: str) -> ctypes.CDLL | None:
-    """The library made of one C file, or None (and a line in the log) where it cannot be made or is not wanted."""
+def c_library(source: Path, *flags: str, functions: tuple[str, ...] = ()) -> ctypes.CDLL | None:
+    """The library made of one C file, or None (and a line in the log) where it cannot be made or is not wanted.
+
+    It is code that runs with the user's rights: a file that another user made or may change is not loaded.
+    """
     if os.environ.get("PAPM_NATIVE", "1") == "0":
         return None
-    compiler = os.environ.get("CC") or next(filter(None, map(shutil.which, ("cc", "gcc", "clang"))), None)
-    if compiler is None:
-        log.info("no C compiler found: %s is not used", source.name)
-        return None
     try:
+        compiler = shlex.split(os.environ.get("CC", "")) or _compilers()
+        if not compiler:
+            log.info("no C compiler found: %s is not used", source.name)
+            return None
         every = (*FLAGS, *flags)
-        text = source.read_bytes() + compiler.encode() + " ".join(every).encode() + _processor().encode()
-        target = cache_root() / "native" / f"{source.stem}-{hashlib.sha256(text).hexdigest()[:16]}.so"
-        if not target.exists():
-            _compile(source, target, compiler, every)
-        return ctypes.CDLL(str(target))
-    except (OSError, RuntimeError, subprocess.SubprocessError) as error:
+        text = source.read_bytes() + " ".join((*compiler, *every)).encode() + _processor().encode()
+        name = f"{source.stem}-{hashlib.sha256(text).hexdigest()[:16]}.so"
+        folder = cache_root() / "native"
+        try:
+            private_folder(folder)
+        except OSError as error:
+            _say_not_kept(folder, error.strerror or str(error))
+            with tempfile.TemporaryDirectory() as own:
+                _compile(source, Path(own) / name, compiler, every)
+                return _loaded(Path(own), name, functions)
+        if not (folder / name).exists() or not is_private((folder / name).lstat()):
+            _compile(source, folder / name, compiler, every)
+        return _loaded(folder, name, functions)
+    except (OSError, RuntimeError, ValueError, subprocess.SubprocessError) as error:
         log.warning("%s could not be compiled, a slower path is used: %s", source.name, error)
         return None
+
+
+def _compilers() -> list[str]:
+    return [c for c in map(shutil.which, ("cc", "gcc", "clang")) if c][:1]
+
+
+@functools.lru_cache(maxsize=4)
+def _say_not_kept(folder: Path, reason: str) -> None:
+    log.warning("%s: %s; compiled code is made anew each time: set PAPM_CACHE to a folder of your own", folder, reason)
+
+
+def _loaded(folder: Path, name: str, functions: tuple[str, ...]) -> ctypes.CDLL:
+    """The library `name` of a private folder, with all of its functions; one that is of no use is removed."""
+    with _held(folder) as place:
+        if not is_private(place.stat()) or not is_private((place / name).lstat()):
+            raise OSError(f"{folder / name} is another user's")
+        try:
+            library = ctypes.CDLL(str(place / name))
+            for function in functions:
+                getattr(library, function)
+        except (OSError, AttributeError) as error:
+            (place / name).unlink(missing_ok=True)
+            raise OSError(f"{folder / name} was of no use ({error}), and is removed") from None
+        return library
+
+
+@contextlib.contextmanager
+def _held(folder: Path) -> Iterator[Path]:
+    """A folder by a name that stays its own, where the system has one: another cannot take its place after it was checked."""
+    if not Path("/proc/self/fd").is_dir():
+        yield folder
+        return
+    handle = os.open(folder, os.O_RDONLY)
+    try:
+        yield Path(f"/proc/self/fd/{handle}")
+    finally:
+        os.close(handle)
 
 
 @functools.lru_cache(maxsize=4)

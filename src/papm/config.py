@@ -17,9 +17,24 @@ from typing import Any, Literal
 import yaml
 
 from papm.errors import ConfigError, unknown
+from papm.untrusted import LARGEST, LONGEST_YAML, brief, load_yaml
 
-# What background weighs in the cross-entropy of proposals (P2PNet's eos_coef). Counts by chances undo it, so the loss that is
-# trained with and the network that is read must mean the same; a checkpoint that does not name it was trained with this.
+# What each number may be, least and most: beyond it is a slip of the pen, which would take days or all of the memory.
+LIMITS: Mapping[str, tuple[float, float]] = {
+    **dict.fromkeys(("steps", "log_every", "save_every"), (1, 10**9)),
+    **dict.fromkeys(("warmup", "eval_every"), (0, 10**9)),
+    **dict.fromkeys(("lr", "trunk_lr", "loss_lr", "weight_decay", "clip"), (0, math.inf)),
+    **dict.fromkeys(("margin", "noise", "correct"), (0, 10_000)),  # pixels
+    "batch": (1, 65_536),
+    "crop": (16, 16_384),
+    "devices": (1, 4096),
+    "workers": (-1, 1024),
+    "seed": (0, 2**63 - 1),
+}
+MOST_PIXELS = 2**30  # in one step, on one device: 13 GB of input
+
+# What background weighs in the cross-entropy of proposals (P2PNet's eos_coef). An expected count undoes it
+# (`papm.inference`); a checkpoint that does not name it was trained with this.
 BACKGROUND_WEIGHT = 0.5
 
 
@@ -39,7 +54,7 @@ class TrainConfig:
 
     # how long, and how the model is chosen
     steps: int = 30_000
-    batch: int = 8  # crops a step, on each device
+    batch: int = 8  # crops per step, on each device
     crop: int = 256  # side of a training crop in pixels
     seed: int = 0
     select: Literal["val", "last", "test"] = "val"  # which weights are the result; test is how many papers do it
@@ -49,6 +64,7 @@ class TrainConfig:
     optimizer: Literal["adamw", "adam"] = "adamw"
     lr: float = 1e-4
     trunk_lr: float | None = None  # learning rate of the pretrained trunk; the same as lr when not given
+    loss_lr: float | None = None  # learning rate of what the loss itself learns (kdmg); the same as lr when not given
     weight_decay: float = 1e-4
     warmup: int = 300  # steps of linear warm-up
     schedule: Literal["cosine", "constant"] = "cosine"
@@ -62,14 +78,13 @@ class TrainConfig:
     scale_min: float = 1.0  # random resizing, log-uniform between these two
     scale_max: float = 1.0
     margin: int = 0  # pixels on each side of a crop that the network sees and the loss does not
-    region: int = 0  # side of the blocks of a crop on which the loss is computed, 0: the whole crop
     noise: float = 0.0  # training points are moved by this many pixels once, before training
     noise_kind: Literal["ring", "disc", "gaussian"] = "ring"
     noise_edge: Literal["redraw", "clip", "drop"] = "redraw"
     correct: float = 0.0  # the loss takes training points to lie this many pixels from their objects, 0: on them
     correct_kind: Literal["ring", "disc", "gaussian"] = "ring"
 
-    # what is counted where a network gives points: scores above ½, or the sum of their chances (docs/guide.md)
+    # what is counted where a network gives points: scores above ½, or the sum of their probabilities (docs/guide.md)
     count: Literal["points", "expected"] = "points"
 
     # the machine
@@ -91,24 +106,13 @@ class TrainConfig:
         for name, value in vars(self).items():
             if isinstance(value, float) and not math.isfinite(value):
                 raise ConfigError(f"{name} must be a finite number, not {value}")
-        for name, low in (
-            ("steps", 1),
-            ("batch", 1),
-            ("crop", 16),
-            ("devices", 1),
-            ("log_every", 1),
-            ("save_every", 1),
-            ("workers", -1),
-        ):
-            if getattr(self, name) < low:
-                raise ConfigError(f"{name} must be at least {low}, not {getattr(self, name)}")
-        non_negative = (
-            "lr", "trunk_lr", "weight_decay", "warmup", "clip", "margin", "region", "noise", "correct", "eval_every",
-            "seed",
-        )  # fmt: skip
-        for name in non_negative:
-            if (getattr(self, name) or 0) < 0:
-                raise ConfigError(f"{name} must not be negative, but is {getattr(self, name)}")
+        for name, (low, high) in LIMITS.items():
+            value = getattr(self, name) or 0
+            if value < low and low == 0:
+                raise ConfigError(f"{name} must not be negative, but is {brief(value)}")
+            if not low <= value <= high:
+                bound = f"least {low}" if value < low else f"most {high:.15g}"
+                raise ConfigError(f"{name} must be at {bound}, not {brief(value)}")
         if not 0 <= self.colour < 1:
             raise ConfigError(f"colour is a share between 0 and 1, not {self.colour}")
         for name in ("flip", "grey"):
@@ -126,15 +130,13 @@ class TrainConfig:
             raise ConfigError(
                 f"scale_min ≤ scale_max within 0.1 and 10 is needed, not {self.scale_min}, {self.scale_max}"
             )
-        if self.crop % 16 or self.margin % 16 or self.region % 16:
-            raise ConfigError(
-                f"crop, margin and region are multiples of 16, not {self.crop}, {self.margin}, {self.region}"
-            )
+        if self.crop % 16 or self.margin % 16:
+            raise ConfigError(f"crop and margin are multiples of 16, not {self.crop}, {self.margin}")
         if self.crop - 2 * self.margin < 16:
             raise ConfigError(f"a margin of {self.margin} leaves nothing of a crop of {self.crop}")
-        if self.region and (self.crop - 2 * self.margin) % self.region:
+        if self.batch * self.view**2 > MOST_PIXELS:
             raise ConfigError(
-                f"region={self.region} must divide the crop inside its margin, {self.crop - 2 * self.margin}"
+                f"{self.batch} crops of {self.view}×{self.view} pixels are too much for a step; use a smaller batch or crop"
             )
         if self.correct and (self.scale_min != 1 or self.scale_max != 1):
             raise ConfigError(
@@ -148,7 +150,7 @@ class TrainConfig:
     @property
     def reach(self) -> int:
         """How far away the objects of the points may be: `correct`, 2σ for a Gaussian, rounded up to a multiple of 16."""
-        return _reach(self.correct, self.correct_kind)
+        return displacement(self.correct, self.correct_kind)
 
     @property
     def frame(self) -> int:
@@ -163,34 +165,14 @@ class TrainConfig:
 
 # Settings that a result records under options.training; what it does not record had its default.
 LEARNING = (
-    "optimizer", "lr", "trunk_lr", "weight_decay", "warmup", "schedule", "clip", "ema",
-    "margin", "region", "correct", "correct_kind", "flip", "grey", "colour", "scale_min", "scale_max", "count", "watch",
+    "optimizer", "lr", "trunk_lr", "loss_lr", "weight_decay", "warmup", "schedule", "clip", "ema",
+    "margin", "correct", "correct_kind", "flip", "grey", "colour", "scale_min", "scale_max", "count", "watch",
 )  # fmt: skip
 
 
-def _reach(correct: float, kind: str) -> int:
+def displacement(correct: float, kind: str) -> int:
+    """How far away the object of a point may be, in pixels, rounded up to a multiple of 16; twice σ for a Gaussian."""
     return -(-math.ceil(correct * (2 if kind == "gaussian" else 1)) // 16) * 16
-
-
-def frame_of(values: Mapping[str, Any]) -> int:
-    """`TrainConfig.frame` of a stored configuration, which may be of an older papm and lack some of it.
-
-    >>> frame_of({"margin": 32}), frame_of({"correct": 20.0}), frame_of({})
-    (32, 32, 0)
-    """
-    return int(values.get("margin") or 0) or _reach(values.get("correct") or 0.0, values.get("correct_kind", "ring"))
-
-
-def reading_of(values: Mapping[str, Any]) -> tuple[bool, float]:
-    """Whether proposals are counted by their chances, and what background weighed, in a stored configuration.
-
-    >>> reading_of({"count": "expected", "loss": {"background_weight": 0.25}}), reading_of({})
-    ((True, 0.25), (False, 0.5))
-    """
-    weight = float((values.get("loss") or {}).get("background_weight", BACKGROUND_WEIGHT))
-    if not 0 <= weight < math.inf:
-        raise ValueError("not a weight")
-    return values.get("count", "points") == "expected", weight
 
 
 GROUPS = {"loss": "loss", "network": "network", "data": "options"}
@@ -230,13 +212,13 @@ def parse_overrides(pairs: Iterable[str]) -> dict[str, Any]:
             raise ConfigError(f"'{pair}' is not of the form {group}.option=value")
         try:
             # A path or a name is what was written: a folder may be called 2024.10, 007 or 2024-10-01.
-            value = text if _is_text(key) and text not in _NOTHING else _number(text, yaml.safe_load(text))
-        except (yaml.YAMLError, ValueError):  # ValueError: a date that is none
-            raise ConfigError(f"{key}: cannot read the value '{text}'") from None
+            value = text if _is_text(key) and text not in _NOTHING else _number(text, load_yaml(text))
+        except (yaml.YAMLError, ValueError):  # ValueError: a date that is none, a number that is too large
+            raise ConfigError(f"{key}: cannot read the value '{brief(text)}'") from None
         if dot:
             options = out.setdefault(GROUPS[group], {})
             if not isinstance(options, dict):
-                raise ConfigError(f"{GROUPS[group]} is a mapping, not '{options}'")
+                raise ConfigError(f"{GROUPS[group]} is a mapping, not '{brief(options)}'")
             options[option] = value
         else:
             out[key] = value
@@ -251,7 +233,7 @@ def group(values: Mapping[str, Any], key: str) -> dict[str, Any]:
     """
     found = values.get(key)
     if found is not None and not isinstance(found, Mapping):
-        raise ConfigError(f"{key} is a mapping, not '{found}'")
+        raise ConfigError(f"{key} is a mapping, not '{brief(found)}'")
     return dict(found or {})
 
 
@@ -281,12 +263,14 @@ def _coerce(key: str, value: Any, hint: Any) -> Any:
         origin = typing.get_origin(hint)
     if origin is Literal:
         choices = typing.get_args(hint)
-        text = {True: "yes", False: "no"}.get(value, str(value)) if isinstance(value, bool) else str(value)
+        text = {True: "yes", False: "no"}[value] if isinstance(value, bool) else brief(value)
         if text not in choices:
-            raise ConfigError(f"{key} is one of {', '.join(choices)}, not '{value}'")
+            raise ConfigError(f"{key} is one of {', '.join(choices)}, not '{brief(value)}'")
         return text
     if hint in (int, float) and isinstance(value, str):
         value = _number(value, value)
+    if isinstance(value, int) and abs(value) >= LARGEST:
+        raise ConfigError(f"{key}: a number of more than 18 digits")
     if hint is float and isinstance(value, (int, float)) and not isinstance(value, bool):
         return float(value)
     if hint is int and isinstance(value, (int, float)) and not isinstance(value, bool) and float(value).is_integer():
@@ -296,7 +280,7 @@ def _coerce(key: str, value: Any, hint: Any) -> Any:
     if origin is not None and isinstance(value, Mapping):
         return {str(k): _number(v, v) for k, v in value.items()}
     kind = {int: "a whole number", float: "a number", str: "text"}.get(hint, "a mapping")
-    raise ConfigError(f"{key} is {kind}, not '{value}'")
+    raise ConfigError(f"{key} is {kind}, not '{brief(value)}'")
 
 
 def to_mapping(config: TrainConfig) -> dict[str, Any]:
@@ -306,19 +290,31 @@ def to_mapping(config: TrainConfig) -> dict[str, Any]:
 
 def to_yaml(config: TrainConfig) -> str:
     """The resolved configuration as text; `load` reads it back to an equal one."""
-    return yaml.safe_dump(to_mapping(config), sort_keys=False, allow_unicode=True)
+    return yaml.dump(to_mapping(config), Dumper=_Dumper, sort_keys=False, allow_unicode=True)
+
+
+class _Dumper(yaml.SafeDumper):
+    """Writes what stands in two places twice: aliases are not read."""
+
+    def ignore_aliases(self, data: Any) -> bool:
+        return True
 
 
 def load(path: Path) -> dict[str, Any]:
     """The mapping in a YAML file."""
     try:
-        values = yaml.safe_load(path.read_text(encoding="utf-8"))
+        if path.stat().st_size > 4 * LONGEST_YAML:
+            raise ConfigError(f"{path}: too large for a file of settings")
+        values = load_yaml(path.read_text(encoding="utf-8"))
     except OSError as error:
         raise ConfigError(f"{path}: cannot be read ({error.strerror})") from None
-    except (yaml.YAMLError, ValueError) as error:  # ValueError: not UTF-8, or a date that is none
-        mark = getattr(error, "problem_mark", None)
+    except (
+        yaml.YAMLError,
+        ValueError,
+    ) as error:  # ValueError: not UTF-8, a date that is none, what is nested too deeply
+        mark, problem = getattr(error, "problem_mark", None), getattr(error, "problem", None)
         where = f", line {mark.line + 1}" if mark is not None else ""
-        raise ConfigError(f"{path}{where}: not valid YAML") from None
+        raise ConfigError(f"{path}{where}: not valid YAML ({brief(problem or str(error))})") from None
     if values is None:
         return {}
     if not isinstance(values, dict):

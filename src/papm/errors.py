@@ -9,7 +9,8 @@ from __future__ import annotations
 import difflib
 from collections.abc import Iterable
 
-LONGEST = 1000  # characters of a message: what it quotes from a file may be of any length
+LONGEST = 60  # characters of a name in a message
+LONGEST_MESSAGE = 1000  # characters: what it quotes from a file may be of any length
 
 
 class PapmError(Exception):
@@ -21,12 +22,16 @@ class PapmError(Exception):
 
     def __str__(self) -> str:
         text = super().__str__()
-        half = LONGEST // 2
-        return text if len(text) <= LONGEST else f"{text[: half - 3]} … {text[-half:]}"
+        half = LONGEST_MESSAGE // 2
+        return text if len(text) <= LONGEST_MESSAGE else f"{text[: half - 3]} … {text[-half:]}"
 
 
 class ConfigError(PapmError):
     """An unknown key, a value of the wrong kind, or options that contradict each other."""
+
+
+class WriteError(PapmError):
+    """A file that cannot be written: a full disk, mostly."""
 
 
 class DataError(PapmError):
@@ -34,10 +39,10 @@ class DataError(PapmError):
 
 
 class CheckpointError(PapmError):
-    """A checkpoint or weights file that cannot be read, or belongs to another network."""
+    """A checkpoint or weights file that cannot be read, or belongs to another network, or would hold what is not finite."""
 
 
-def unknown(kind: str, name: str, known: Iterable[str]) -> ConfigError:
+def unknown(kind: str, name: str, known: Iterable[object]) -> ConfigError:
     """The error for a name that is not in a registry; names the nearest known one.
 
     >>> str(unknown("method", "hd-pamp", ["hd-papm", "gaussian"]))
@@ -45,7 +50,7 @@ def unknown(kind: str, name: str, known: Iterable[str]) -> ConfigError:
     >>> str(unknown("method", "foo", ["hd-papm", "gaussian"]))
     "unknown method 'foo'; known: gaussian, hd-papm"
     """
-    names = sorted(known)
+    names, name = sorted(map(str, known)), name if len(name) <= LONGEST else f"{name[:LONGEST]}…"
     near = difflib.get_close_matches(name, names, n=1, cutoff=0.5)
     hint = f"did you mean '{near[0]}'? Known" if near else "known"
     return ConfigError(f"unknown {kind} '{name}'; {hint}: {', '.join(names)}")

@@ -9,6 +9,7 @@ disc of radius σ√2. One kernel, three uses: as a learning target (`targets`),
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import torch
 from numpy.typing import ArrayLike
@@ -90,6 +91,15 @@ def pdf(x: Tensor | ArrayLike, sigma: float, shape: float, scatter: Tensor | Non
     return torch.exp(log_scale - logdet / 2 - (q / sigma**2).pow(shape) / 2)
 
 
+def inverse_kernel(r2: Tensor | ArrayLike, sigma: float | Tensor, shape: float) -> Tensor:
+    """1/k = exp((r²/2σ²)^(s/2)), at most e⁸⁰ = 5.5e34, which is finite in float32.
+
+    >>> inverse_kernel(torch.tensor([0.0, 512.0, 1e8]), 16.0, 2.0)
+    tensor([1.0000e+00, 2.7183e+00, 5.5406e+34])
+    """
+    return torch.exp(exponent(r2, sigma, shape).clamp(max=80.0))
+
+
 def support_radius(sigma: float, shape: float, tolerance: float = 1e-8) -> float:
     """Distance at which the kernel falls to `tolerance`: σ√2·(-ln ε)^(1/s).
 
@@ -111,16 +121,23 @@ def transport_cost(r2: Tensor | ArrayLike, sigma: float | Tensor, shape: float, 
     """
     r2 = as_tensor(r2)
     r2 = r2.float() if r2.dtype in (torch.float16, torch.bfloat16) else r2
-    t = exponent(r2, sigma, shape).clamp(max=80.0)  # exp(80) = 5.5e34, finite in float32
-    return (r2 * torch.exp(t)).clamp(max=cap)
+    return (r2 * inverse_kernel(r2, sigma, shape)).clamp(max=cap)
+
+
+def radius(u: Any, sigma: Any, shape: float) -> Any:
+    """The distance r at which (r²/2σ²)^(s/2) is u: σ√2·u^(1/s), of tensors or arrays.
+
+    A vector drawn from the density proportional to k(r) has a u that follows a Gamma(2/s) law.
+    """
+    return math.sqrt(2) * u ** (1 / shape) * sigma
 
 
 def sample(n: int, sigma: float | Tensor, shape: float, generator: torch.Generator | None = None) -> Tensor:
     """n displacement vectors [n, 2] drawn from the two-dimensional density proportional to k(r).
 
-    With u = (r²/2σ²)^(s/2), u follows a Gamma(2/s) law, so r = σ√2·u^(1/s) at a uniform angle.
+    `radius` of a Gamma(2/s) variate, at a uniform angle.
     """
     gamma = torch._standard_gamma(torch.full((n,), 2 / shape, dtype=torch.float64), generator=generator)
-    r = math.sqrt(2) * gamma.pow(1 / shape) * sigma
+    r = radius(gamma, sigma, shape)
     angle = 2 * math.pi * torch.rand(n, generator=generator, dtype=torch.float64)
     return torch.stack([r * torch.cos(angle), r * torch.sin(angle)], -1)

@@ -1,12 +1,15 @@
 """Reading image files: any common format becomes uint8 [3, H, W], RGB, upright.
 
 Rules for what is not plain 8-bit RGB
-- EXIF rotation is applied, in `image_size` too.
+- EXIF rotation is applied, in `image_size` too. It is read without decoding the pixels.
 - Alpha (also a transparent palette colour) is composited on black: transparent areas of orthomosaics are "nothing there".
 - 16-bit grey is scaled by 255/65535, other integer depths a TIFF declares (12 bit, ...) by 255/(2^bits - 1).
 - 32-bit integers and floats have no fixed range: 0…255 is kept (floats within 0…1 are taken as fractions of white),
   anything wider is stretched from its minimum to its maximum; NaN becomes black.
 - Of several frames the first is read.
+
+A file that is cut off is refused in every format, and so is a PNG with a wrong checksum. The others have none, apart from TIFF
+compressed with deflate: bytes that changed inside the pixels of a JPEG, WebP, BMP or another TIFF are mostly not noticed.
 
 Input is bounded: an image of more than `max_pixels()` pixels is refused from its header, before anything is decoded.
 """
@@ -20,13 +23,14 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import IO, Any, BinaryIO
 
 import numpy as np
 import torch
 from PIL import Image, UnidentifiedImageError
 from torch import Tensor
 
+from papm import png
 from papm.errors import ConfigError, DataError
 
 IMAGE_SUFFIXES = frozenset({".jpg", ".jpeg", ".png", ".bmp", ".tif", ".tiff", ".webp"})
@@ -34,7 +38,8 @@ MAX_PIXELS = 500_000_000  # 1.5 GB decoded; PAPM_MAX_PIXELS in the environment o
 
 DARK = 64  # of 256 levels: where the brightest pixel lies below, three quarters of them say nothing
 
-_FORMATS = ("JPEG", "PNG", "BMP", "TIFF", "WEBP")  # nothing else of Pillow's decoders is reachable from a file
+KINDS = ("JPEG", "PNG", "BMP", "TIFF", "WebP")
+_FORMATS = tuple(kind.upper() for kind in KINDS)  # nothing else of Pillow's decoders is reachable from a file
 _ORIENTATION = 274  # EXIF tag
 _TIFF_WIDTH, _TIFF_HEIGHT, _BITS_PER_SAMPLE = 256, 257, 258  # TIFF tags
 _BAND = 512  # rows
@@ -91,6 +96,16 @@ def image_size(path: str | Path) -> tuple[int, int]:
         if _orientation(im) >= 5:
             width, height = height, width
         return height, width
+
+
+def orientation(path: str | Path) -> int:
+    """The EXIF orientation that an image file declares, 1 to 8; 1 where it declares none or cannot be read."""
+    path = Path(path)
+    try:
+        with _open_file(path) as stream, _opened(stream, str(path)) as im:
+            return _orientation(im)
+    except DataError:  # what is wrong with an image is told where it is read
+        return 1
 
 
 def frames(path: str | Path) -> int:
@@ -244,11 +259,18 @@ def _first_line(e: Exception) -> str:
 
 
 def _orientation(im: Image.Image) -> int:
+    """Decodes nothing: Pillow's own `getexif` of a PNG would, and leave an image that looks whole whatever went wrong."""
+    stream = _unread_png(im)
     try:
-        value = im.getexif().get(_ORIENTATION, 1)
+        value = Image.Image.getexif(im if stream is None else png.about(stream)).get(_ORIENTATION, 1)
     except Exception:  # damaged EXIF is no reason to refuse the pixels
         return 1
     return value if isinstance(value, int) and 1 <= value <= 8 else 1
+
+
+def _unread_png(im: Image.Image) -> IO[bytes] | None:
+    """The file of a PNG whose pixels are not decoded yet."""
+    return getattr(im, "fp", None) if im.format == "PNG" and getattr(im, "tile", None) else None
 
 
 _TRANSPOSE = {
@@ -267,6 +289,8 @@ def _to_rgb(im: Image.Image) -> np.ndarray[Any, np.dtype[np.uint8]] | Image.Imag
     is_tiff = im.format == "TIFF"
     full_scale = _full_scale(im)
     turn = None if is_tiff else _TRANSPOSE.get(_orientation(im))
+    if (stream := _unread_png(im)) is not None:
+        png.verify(stream)
     im.load()  # a TIFF is turned upright by Pillow here
     out: Image.Image = im if turn is None else im.transpose(turn)
     if out.mode in ("I", "F") or out.mode.startswith("I;16"):

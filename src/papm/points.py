@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from scipy.spatial import cKDTree
 from torch import Tensor
 
+from papm import ggd
 from papm.errors import ConfigError, unknown
 from papm.structures import PointBatch
 
@@ -54,10 +55,23 @@ def spacing(points: Tensor, neighbours: int = 3, alone: float = 0.0) -> Tensor:
     n = len(points)
     if n < 2:
         return torch.full((n,), float(alone))
-    k = min(neighbours, n - 1)
     xy = points.detach().cpu().numpy().astype(np.float64)
-    distances, _ = cKDTree(xy).query(xy, k=k + 1)
-    return torch.from_numpy(distances[:, 1:].mean(1).astype(np.float32))
+    return torch.from_numpy(nearest(xy, neighbours).mean(1).astype(np.float32))
+
+
+def nearest(xy: NDArray[np.float64], neighbours: int = 1) -> NDArray[np.float64]:
+    """Distances of points [n, 2] to their nearest others, [n, k]; k is n - 1 where that is less than `neighbours`.
+
+    Of points on one place as many as can matter enter the tree: it cannot part them, and would compare all with all.
+
+    >>> nearest(np.array([[0.0, 0.0], [3.0, 4.0], [3.0, 4.0]])).tolist()
+    [[5.0], [0.0], [0.0]]
+    """
+    k = min(neighbours, len(xy) - 1)
+    places, which, number = np.unique(xy, axis=0, return_inverse=True, return_counts=True)
+    tree = cKDTree(np.repeat(places, np.minimum(number, k + 1), axis=0))
+    found: NDArray[np.float64] = tree.query(places, k=range(2, k + 2))[0][which.reshape(-1)]
+    return found
 
 
 def batch_spacing(xy: Tensor, valid: Tensor, neighbours: int = 3) -> Tensor:
@@ -87,9 +101,9 @@ def _offsets(
     elif kind == "disc":
         r = amount * np.sqrt(rng.uniform(size=n))
     elif kind == "gaussian":
-        r = amount * np.sqrt(2 * rng.standard_exponential(n))
-    else:  # ggd: u = (r²/2σ²)^(s/2) follows Gamma(2/s)
-        r = amount * np.sqrt(2.0) * rng.standard_gamma(2 / shape, n) ** (1 / shape)
+        r = ggd.radius(rng.standard_exponential(n), amount, 2.0)
+    else:
+        r = ggd.radius(rng.standard_gamma(2 / shape, n), amount, shape)
     angle = rng.uniform(0, 2 * np.pi, n)
     return np.stack([r * np.cos(angle), r * np.sin(angle)], -1)
 

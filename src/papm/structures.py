@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -45,7 +45,6 @@ class Sample(Brief):
     boxes: Tensor | None = None  # [n, 4] float32, x1 y1 x2 y2
     extents: Tensor | None = None  # [n] float32, size of each object in pixels
     roi_source: Callable[[], Tensor] | None = None  # -> bool [H, W], True where objects count
-    perspective: Callable[[], Tensor] | None = None  # -> float [H, W], pixels per metre
     meta: Mapping[str, Any] = field(default_factory=dict)
     annotations: Mapping[str, Tensor] = field(
         default_factory=dict
@@ -230,17 +229,17 @@ class PointProposals(Brief):
     logits: Tensor  # [B, M, classes + 1], column 0 is background
     reference: Tensor  # [M, 2]
     background: float = BACKGROUND_WEIGHT  # what background weighed when the logits were learned
-    expected: bool = False  # how they are counted: by the sum of `chances`, or as the scores above ½
+    expected: bool = False  # how they are counted: by the sum of `probabilities`, or as the scores above ½
 
     @property
-    def chances(self) -> Tensor:
-        """Chance of each proposal to be the one of an object, by class, [B, M, classes]; their sum is the count to expect.
+    def probabilities(self) -> Tensor:
+        """Probability of each proposal to be matched to a point, by class, [B, M, classes]; their sum is the expected count.
 
         One proposal is matched to a point. Cross-entropy in which background weighs w is least at scores q₀ ∝ w·p₀ and
-        q_c ∝ p_c, where p are the chances: p_c = w·q_c/(q₀ + w·(1 − q₀)).
+        q_c ∝ p_c, where p are the probabilities: p_c = w·q_c/(q₀ + w·(1 − q₀)).
 
         >>> made = PointProposals(torch.zeros(1, 1, 2), torch.tensor([[[0.0, 0.0]]]), torch.zeros(1, 2))
-        >>> made.chances  # as often as not in the loss is one time in three
+        >>> made.probabilities  # a score of ½, learned with a background that weighs ½
         tensor([[[0.3333]]])
         """
         q = self.logits.float().softmax(-1)
@@ -261,34 +260,61 @@ class LossOutput(Brief):
     terms: Mapping[str, Tensor]
     weights: Mapping[str, float] = field(default_factory=dict)
 
+    @classmethod
+    def of(cls, terms: Mapping[str, Tensor], weights: Mapping[str, float] | None = None) -> LossOutput:
+        """Total = Σ weight·term, and the terms without their gradients; without weights all are 1. A weight of 0 only logs.
+
+        >>> LossOutput.of({"count": torch.tensor(2.0), "shape": torch.tensor(3.0)}, {"count": 1.0, "shape": 0.5}).total
+        tensor(3.5000)
+        """
+        weights = dict.fromkeys(terms, 1.0) if weights is None else dict(weights)
+        total = torch.stack([w * terms[k] for k, w in weights.items() if w or terms[k].requires_grad]).sum()
+        return cls(total, {k: terms[k].detach() for k in weights}, weights)
+
     def __post_init__(self) -> None:
         if not self.weights:
             object.__setattr__(self, "weights", dict.fromkeys(self.terms, 1.0))
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class Batch(Brief):
-    """A training batch on its device: normalised images, points of each crop, and what is known about the crops."""
+class LossContext(Brief):
+    """What a loss may know beyond the density and the points; without it a loss works on the crop alone."""
 
-    images: Tensor  # [B, 3, H, W] float, ImageNet-normalised
-    points: PointBatch
     mask: Tensor | None = None  # [B, H, W] bool: True where a pixel is real and counts
     offsets: Tensor | None = None  # [B, 2]: (x, y) of the crop's corner in the scaled full image
     sizes: Tensor | None = None  # [B, 2]: (H, W) of the scaled full image
+    halo: PointBatch | None = None  # the points of the crop and of a band around it, in the crop's coordinates
+    images: Tensor | None = None  # [B, 3, H, W] float, ImageNet-normalised: what the network saw
+
+
+@dataclass(frozen=True, eq=False, repr=False, kw_only=True)
+class Batch(LossContext):
+    """A training batch: normalised crops, their points, and the context that a loss is given with them."""
+
+    images: Tensor
+    points: PointBatch
+
+    @property
+    def real(self) -> Tensor | None:
+        """bool [B, H, W]: which pixels are of the image, whether they count or not; None where that is not known."""
+        if self.offsets is None or self.sizes is None:
+            return None
+        inside = []
+        for axis, n in enumerate(self.images.shape[-2:]):
+            place = torch.arange(n, device=self.offsets.device) + self.offsets[:, 1 - axis, None]
+            inside.append((place >= 0) & (place < self.sizes[:, axis, None]))
+        return inside[0][:, :, None] & inside[1][:, None]
 
     def pin_memory(self) -> Batch:
         """The same batch in page-locked memory."""
-        pick = (None if t is None else t.pin_memory() for t in (self.mask, self.offsets, self.sizes))
-        return Batch(self.images.pin_memory(), self.points.pin_memory(), *pick)
+        return self._each(lambda t: t.pin_memory())
 
     def to(self, device: torch.device | str) -> Batch:
         """The same batch on another device."""
-        rest = {
-            k: None if (t := getattr(self, k)) is None else t.to(device, non_blocking=True)
-            for k in ("mask", "offsets", "sizes")
-        }
-        images = self.images.to(device, non_blocking=True)
-        return Batch(images, self.points.to(device, non_blocking=True), **rest)
+        return self._each(lambda t: t.to(device, non_blocking=True))
+
+    def _each(self, change: Callable[[Any], Any]) -> Batch:
+        return replace(self, **{f.name: change(v) for f in fields(self) if (v := getattr(self, f.name)) is not None})
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -307,6 +333,8 @@ class Prediction(Brief):
     by_class: tuple[float, ...] = ()  # counts of several classes, where they are not those of the map or the points
     models: tuple[str, ...] = ()  # who counted, by name, where several models did
     by_model: tuple[float, ...] = ()  # what each of them counted; `count` is the mean
+    scale: float = 1.0  # factor that the sides of the image were resized by before counting
+    warning: str = ""  # why the count may be far off, in a sentence that goes after the image's name
 
     @property
     def class_counts(self) -> list[float]:

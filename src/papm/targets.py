@@ -14,7 +14,7 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from papm import ggd, windows
+from papm import _draw, ggd
 from papm.errors import ConfigError, DataError, unknown
 from papm.points import inside, spacing
 from papm.structures import PointBatch, as_tensor
@@ -137,7 +137,7 @@ def _sparse(xy: Tensor, size: tuple[int, int], sigma: float, stride: int) -> boo
     """Whether a Gaussian's window is so small a part of the map that drawing windows beats the product of all profiles."""
     radius = math.floor(ggd.support_radius(sigma, 2.0, TOLERANCE) + 0.5)
     cells = (size[0] // stride) * (size[1] // stride)
-    return sigma >= 0.75 and (2 * radius + 1) ** 2 < cells / 16 and windows.usable(xy, 2.0, radius)
+    return sigma >= 0.75 and (2 * radius + 1) ** 2 < cells / 16 and _draw.usable(xy, 2.0, radius)
 
 
 def _separable(
@@ -159,7 +159,7 @@ def _profile(
     pixels = torch.arange(length, device=centre.device, dtype=centre.dtype) + 0.5
     # Narrower kernels vanish in float32 between two pixels; at this width they are one pixel already.
     width = sigma if isinstance(sigma, Tensor) else centre.new_full((), max(sigma, 0.04))
-    values = torch.exp(-(pixels - centre[..., None]).square() / (2 * width * width)[..., None])
+    values = ggd.kernel((pixels - centre[..., None]).square(), width[..., None], 2.0)
     if domain is not None:
         values = values * ((pixels >= domain[0][..., None]) & (pixels < domain[1][..., None]))
     cells = -(-length // stride)
@@ -178,7 +178,7 @@ def _profile(
     radius = max(1, math.floor(ggd.support_radius(sigma, 2.0, TOLERANCE) + 0.5))
     near = centre.floor()[..., None] + torch.arange(-radius, radius + 1, device=centre.device) + 0.5
     kept = (near >= domain[0][..., None]) & (near < domain[1][..., None])
-    mass = (torch.exp(-(near - centre[..., None]).square() / (2 * width * width)) * kept).sum(-1, keepdim=True)
+    mass = (ggd.kernel((near - centre[..., None]).square(), width, 2.0) * kept).sum(-1, keepdim=True)
     return values / mass.clamp(min=torch.finfo(mass.dtype).tiny)
 
 
@@ -188,16 +188,16 @@ def _windows(
     """Evaluate each kernel on the window it covers only, normalise it there, and add it into its cells."""
     batch, n, _ = xy.shape
     h, w = -(-size[0] // stride), -(-size[1] // stride)
-    reach = min(ggd.support_radius(sigma, shape, TOLERANCE), MAX_RADIUS * sigma)
-    # Pixel k of the window has its centre at k + ½ - frac, frac in [0, 1), from the point: |k| ≤ reach + ½ covers it.
-    radius = max(1, math.floor(reach + 0.5))  # a point on the corner of four pixels belongs to all of them
+    extent = min(ggd.support_radius(sigma, shape, TOLERANCE), MAX_RADIUS * sigma)
+    # Pixel k of the window has its centre at k + ½ - frac, frac in [0, 1), from the point: |k| ≤ extent + ½ covers it.
+    radius = max(1, math.floor(extent + 0.5))  # a point on the corner of four pixels belongs to all of them
     if domain is None:
         radius = min(radius, max(size))
-    if sigma >= 0.75 and windows.usable(xy, shape, radius):
+    if sigma >= 0.75 and _draw.usable(xy, shape, radius):
         lower = xy.new_zeros(batch, 2) if domain is None else domain.lower
         upper = xy.new_tensor((size[1], size[0])).expand(batch, 2) if domain is None else domain.upper
         drawn = xy.new_zeros(batch, h, w)
-        windows.add(drawn, xy, valid, radius, sigma, shape, size, stride, lower, upper)
+        _draw.add(drawn, xy, valid, radius, sigma, shape, size, stride, lower, upper)
         return drawn
     offsets = torch.arange(-radius, radius + 1, device=xy.device)
     flat, keep = xy.reshape(-1, 2), valid.reshape(-1)
@@ -228,7 +228,10 @@ def _windows(
 
 
 def _kernels(d2: Tensor, sigma: float, shape: float) -> Tensor:
-    """k at all pixels of windows whose squared distances along the two axes are `d2` [2, n, side]."""
+    """`ggd.kernel` at all pixels of windows whose squared distances along the two axes are `d2` [2, n, side].
+
+    A fast path, in place and scaled before the axes meet; where all of a kernel underflows, it is divided by its largest value.
+    """
     narrow = sigma < 0.75
     width = max(sigma, 1e-36 ** (1 / shape)) if narrow else sigma  # narrower is one pixel, and an overflow
     scaled = d2 / (2 * width * width)

@@ -12,11 +12,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
+from papm import losses
 from papm.data.augment import HEAD, Augment, Plan, cut_crops, plan, render, sample_order
 from papm.data.cache import ImageStore
 from papm.imagenet import MEAN, STD, normalize
-from papm.losses.base import LossContext
-from papm.losses.density import DensityLoss
+from papm.losses.density import target
 from papm.points import flip
 from papm.structures import Batch, PointBatch
 from papm.targets import density_map
@@ -181,7 +181,9 @@ def rendered(
     store = store_of(images)
     sizes = [(i.shape[1], i.shape[2]) for i in images]
     made = plan(step, augment, sizes, [with_extent(p) for p in points], seed=1, batch=batch)
-    return made, *render(store, made, augment)
+    batch = render(store, made, augment)
+    assert batch.halo is not None
+    return made, batch, batch.halo
 
 
 PIXELS = [
@@ -243,12 +245,33 @@ def test_extents_scale_with_the_image() -> None:
         assert torch.allclose(halo.extents[b][halo.valid[b]], torch.tensor(3.0 * scale), rtol=1e-5)
 
 
+@pytest.mark.parametrize(("margin", "low"), [(0, 1.0), (16, 1.0), (16, 0.6)])
+def test_real_pixels_are_those_of_the_image(margin: int, low: float) -> None:
+    """Padding alone, whatever counts: margins and regions are pixels that a network may look at."""
+    sizes = [(40, 150), (90, 70), (200, 200)]
+    images = [torch.full((3, h, w), 255, dtype=torch.uint8) for h, w in sizes]
+    roi = [torch.arange(h * w).view(h, w) % 3 > 0 for h, w in sizes]
+    augment = Augment(96, flip=0.5, margin=margin, scale_min=low, scale_max=1.0)
+    nothing = [np.zeros((0, 3), np.float32)] * 3
+    for step in range(3):
+        made = render(store_of(images, roi), plan(step, augment, sizes, nothing, seed=0, batch=6), augment)
+        assert made.real is not None and made.mask is not None and not made.real.all()
+        assert torch.equal(made.real, (made.images != 0).all(1))  # white is not the mean colour
+        assert (made.real | ~made.mask).all() and (made.real & ~made.mask).any()
+    assert Batch(images=made.images, points=made.points, mask=made.mask).real is None
+
+
 def test_points_of_the_plan_count() -> None:
     """Inside the crop first, then its halo; counts say where each ends."""
     for step in range(20):
         made = make(step)
-        batch, halo = render(store_of([noise_image(h, w) for h, w in SIZES]), made, FULL)
-        assert (batch.points.counts == made.counts[:, 0]).all() and (halo.counts == made.counts[:, 1]).all()
+        batch = render(store_of([noise_image(h, w) for h, w in SIZES]), made, FULL)
+        halo = batch.halo
+        assert (
+            halo is not None
+            and (batch.points.counts == made.counts[:, 0]).all()
+            and (halo.counts == made.counts[:, 1]).all()
+        )
         for inside, around in zip(batch.points.to_list(), halo.to_list()):
             assert ((inside >= 16) & (inside < 48)).all()
             assert torch.equal(around[: len(inside)], inside)
@@ -269,13 +292,12 @@ def test_no_point_falls_off_an_image_that_fits_into_its_crop(side: int, scale: f
     points = torch.tensor([[edge, edge]])
     augment = Augment(crop=304, flip=flips, scale_min=scale, scale_max=scale)
     made = plan(0, augment, [(side, side)], [with_extent(points)], seed=0, batch=1)
-    batch, halo = render(store_of([noise_image(side, side)]), made, augment)
+    batch = render(store_of([noise_image(side, side)]), made, augment)
     assert batch.points.counts.tolist() == [1] and batch.mask is not None
     x, y = batch.points.to_list()[0][0].tolist()
     assert batch.mask[0, math.floor(y), math.floor(x)]
-    loss = DensityLoss(8)
-    context = LossContext(batch.mask, batch.offsets, batch.sizes, halo)
-    assert float(loss.target(torch.zeros(1, 1, 38, 38), batch.points, context).sum()) == pytest.approx(1, rel=1e-4)
+    found = target(torch.zeros(1, 1, 38, 38), batch.points, batch, stride=8, sigma=4.0, shape=8.0)
+    assert float(found.sum()) == pytest.approx(1, rel=1e-4)
 
 
 def test_plan_and_pixels_round_the_scaled_size_alike() -> None:
@@ -284,7 +306,7 @@ def test_plan_and_pixels_round_the_scaled_size_alike() -> None:
     store = store_of([noise_image(33, 33)])
     for step in range(10):
         made = plan(step, augment, [(33, 33)], [np.zeros((0, 3), np.float32)], seed=0, batch=2)
-        batch, _ = render(store, made, augment)
+        batch = render(store, made, augment)
         assert batch.mask is not None and batch.mask.all()
 
 
@@ -409,10 +431,10 @@ def test_region_of_interest_follows_the_pixels(scale: float, flipped: int) -> No
 def test_rendering_is_deterministic_to_the_bit() -> None:
     store = store_of([noise_image(h, w, k) for k, (h, w) in enumerate(SIZES)])
     first, second = (render(store, make(6), FULL) for _ in range(2))
-    assert torch.equal(first[0].images, second[0].images) and torch.equal(first[1].xy, second[1].xy)
-    assert first[0].mask is not None and second[0].mask is not None and torch.equal(first[0].mask, second[0].mask)
+    assert torch.equal(first.images, second.images) and torch.equal(first.points.xy, second.points.xy)
+    assert first.mask is not None and second.mask is not None and torch.equal(first.mask, second.mask)
     swapped = render(store, make(6), FULL, cut=cut_crops)
-    assert torch.equal(swapped[0].images, first[0].images)
+    assert torch.equal(swapped.images, first.images)
 
 
 # --- the whole chain --------------------------------------------------------------------------------------------------
@@ -425,7 +447,7 @@ def test_the_target_of_a_crop_is_the_window_of_its_flipped_image(flips: float, s
     """Offsets and sizes are those of the flipped, scaled image: the target equals its whole map's window."""
     size = (120, 140)
     points = torch.rand(40, 2, generator=torch.Generator().manual_seed(2)) * torch.tensor([140.0, 120.0])
-    loss = DensityLoss(8)
+    loss = losses.create("hd-papm", stride=8)
     augment = Augment(64, flip=flips, scale_min=scale, scale_max=scale, margin=margin, halo=loss.halo)
     h, w = round(120 * scale), round(140 * scale)
     moved = points * scale
@@ -434,10 +456,9 @@ def test_the_target_of_a_crop_is_the_window_of_its_flipped_image(flips: float, s
     store = store_of([noise_image(*size)])
     for step in range(4):
         made = plan(step, augment, [size], [with_extent(points)], seed=0, batch=2)
-        batch, halo = render(store, made, augment)
+        batch = render(store, made, augment)
         assert batch.offsets is not None and batch.sizes is not None
-        context = LossContext(batch.mask, batch.offsets, batch.sizes, halo)
-        found = loss.target(torch.zeros(2, 1, 8, 8), batch.points, context)
+        found = target(torch.zeros(2, 1, 8, 8), batch.points, batch, stride=8, sigma=4.0, shape=8.0)
         for b, (x, y) in enumerate(batch.offsets.int().tolist()):
             expected = whole[64 + y : 128 + y, 64 + x : 128 + x].reshape(8, 8, 8, 8).sum((1, 3))
             cells = slice(margin // 8, 8 - margin // 8)  # the halo is that of the part that the loss sees
@@ -473,10 +494,12 @@ def test_on_a_gpu_the_same_without_waiting_for_it() -> None:
         torch.cuda.synchronize()
         torch.cuda.set_sync_debug_mode("error")
         try:
-            batch, halo = render(there, moved, FULL)
+            batch = render(there, moved, FULL)
         finally:
             torch.cuda.set_sync_debug_mode("default")
-        expected, around = render(host, made, FULL)
+        expected = render(host, made, FULL)
+        halo, around = batch.halo, expected.halo
+        assert halo is not None and around is not None
         assert torch.equal(halo.xy.cpu(), around.xy) and torch.equal(halo.valid.cpu(), around.valid)
         assert torch.allclose(batch.images.cpu(), expected.images, atol=1e-3)
         assert batch.mask is not None and expected.mask is not None and torch.equal(batch.mask.cpu(), expected.mask)
@@ -493,7 +516,7 @@ def test_colour_changes_contrast_and_brightness_within_bounds() -> None:
         c, b = made.rows[0, 6:8].tolist()
         assert 0.6 <= c <= 1.4 and -0.2 <= b <= 0.2
         seen.add(round(c, 3))
-        shown = to_bytes(render(store, made, changes)[0].images)[0] / 255
+        shown = to_bytes(render(store, made, changes).images)[0] / 255
         assert torch.allclose(shown, ((image / 255 - 0.5) * c + 0.5 + b).clamp(0, 1), atol=1e-4)
     assert len(seen) == 12
     still = plan(0, Augment(crop=32), [(32, 32)], [np.zeros((0, 3), np.float32)], seed=0, batch=1)

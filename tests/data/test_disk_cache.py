@@ -90,8 +90,8 @@ def test_a_batch_is_that_of_memory_to_the_last_bit(tmp_path: Path, augment: Augm
     points = [np.concatenate([s.points.numpy(), np.ones((5, 1), np.float32)], 1) for s in samples]
     for step in range(12):
         made = plan(step, augment, [s.size for s in samples], points, seed=3, batch=4)
-        (a, halo_a), (b, halo_b) = render(memory, made, augment), render(disk, made, augment)
-        assert torch.equal(a.images, b.images) and torch.equal(halo_a.xy, halo_b.xy)
+        a, b = render(memory, made, augment), render(disk, made, augment)
+        assert torch.equal(a.images, b.images) and torch.equal(a.points.xy, b.points.xy)
         assert a.mask is not None and b.mask is not None and torch.equal(a.mask, b.mask)
         for x, y in ((a.offsets, b.offsets), (a.sizes, b.sizes)):
             assert x is not None and y is not None and torch.equal(x, y)
@@ -128,7 +128,7 @@ def test_a_changed_region_is_read_again(tmp_path: Path) -> None:
 
     def mask() -> torch.Tensor:
         store = open_store(samples, tmp_path / "cache")
-        found = render(store, plan(0, augment, [s.size for s in samples], points, seed=0, batch=4), augment)[0].mask
+        found = render(store, plan(0, augment, [s.size for s in samples], points, seed=0, batch=4), augment).mask
         assert found is not None
         return found
 
@@ -251,6 +251,25 @@ def test_a_folder_that_is_a_file(samples: list[Sample], tmp_path: Path) -> None:
     (tmp_path / "cache").write_text("")
     with pytest.raises(DataError, match="cannot hold the decoded images"):
         open_store(samples, tmp_path / "cache")
+
+
+def test_pixels_of_other_users_are_not_used(
+    samples: list[Sample], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = tmp_path / "cache"
+    open_store(samples, folder)
+    assert folder.stat().st_mode & 0o777 == 0o700
+    for file in folder.rglob("*.rgb"):  # as another user could leave them in a folder that was open to all
+        file.write_bytes(bytes(file.stat().st_size))
+        file.chmod(0o666)
+    folder.chmod(0o777)
+    store = open_store(samples, folder)
+    assert folder.stat().st_mode & 0o777 == 0o700
+    for k, s in enumerate(samples):
+        assert torch.equal(store.image(k), s.image)
+    monkeypatch.setattr(os, "geteuid", lambda: folder.stat().st_uid + 1)
+    with pytest.raises(DataError, match=r"cache: cannot hold .*belongs to another user.*set PAPM_CACHE"):
+        open_store(samples, folder)
 
 
 def test_an_image_that_has_gone(samples: list[Sample], tmp_path: Path) -> None:

@@ -103,7 +103,10 @@ def test_class_lists_and_minimum_count(tmp_path: Path) -> None:
 
     assert [len(RELEASES[r]) for r in ("1.0", "1.5", "2.0")] == [15, 16, 18] and set(SIX) < set(CLASSES)
     assert counts(classes="18") == counts() == {"P0001": 2, "P0002": 20, "P0003": 0, "P0004": 10}
-    assert counts(classes="6") == counts(classes=6) == {"P0002": 10}
+    (tmp_path / "train" / "labelTxt" / "P0003.txt").write_text(HEADER + SHIP * 7 + PLANE * 4)
+    assert counts(classes="6") == counts(classes=6) == {"P0003": 11}  # more than 10: the ten ships of P0002 are too few
+    assert counts(classes=6, min_count=10) == {"P0002": 10, "P0003": 11}
+    (tmp_path / "train" / "labelTxt" / "P0003.txt").write_text(HEADER)
     assert counts(classes=6, min_count=2) == {"P0001": 2, "P0002": 10, "P0004": 9}
     assert counts(classes="Ship, storage tank") == {"P0001": 1, "P0002": 10, "P0003": 0, "P0004": 0}
     assert counts(classes=["bridge"], min_count=10) == {"P0002": 10}

@@ -21,9 +21,14 @@ import papm.data
 from papm.data.check import check
 from papm.data.file_formats import FORMATS
 from papm.data.readers import faults, xmlfile
-from papm.data.readers.kinds import Sheet
+from papm.data.readers.coco import read_coco
+from papm.data.readers.dotdotgoose import read_dotdotgoose
+from papm.data.readers.faults import MOST_FAULTS, AnnotationError
+from papm.data.readers.formats import read_txt
+from papm.data.readers.jsonfile import MOST_MEMORY, memory_of
+from papm.data.readers.kinds import Context, Sheet
 from papm.data.writers import write_folder
-from papm.errors import PapmError
+from papm.errors import DataError, PapmError
 from papm.structures import Sample
 
 # Where each format keeps what it says about the image `a`.
@@ -429,3 +434,63 @@ def test_any_bytes(format: str, content: bytes, tmp_path_factory: pytest.TempPat
     file = made(root, format)
     file.write_bytes(content)
     told(root, file, format, must_fail=False)
+
+
+# --- small files, much work ---------------------------------------------------------------------------------------------
+
+
+def test_json_that_would_fill_the_memory_is_refused_unread(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "coco.json"
+    path.write_text('{"images": [], "annotations": [' + "{}," * 20_000_000 + "{}]}")  # 60 MB, and 6 GB when it is read
+    monkeypatch.setattr(json, "loads", lambda text: pytest.fail("read"))
+    with pytest.raises(DataError, match=r"coco\.json: its values would take about 4\.6 GB .* split it"):
+        read_coco(path)
+
+
+def test_real_coco_files_are_small_enough() -> None:
+    """Two million boxes with all their keys, 190 MB: the largest file that is read."""
+    one = '{"id": 10000, "image_id": 1000, "category_id": 1, "iscrowd": 0, "bbox": [1000.5, 500.25, 12.5, 14.0]}, '
+    assert 180e6 < len(one) * 2_000_000 < 210e6 and memory_of(one) * 2_000_000 < MOST_MEMORY
+
+
+def test_faults_are_collected_up_to_a_limit(tmp_path: Path) -> None:
+    path = tmp_path / "coco.json"
+    path.write_text('{"images": [], "annotations": [' + "{}," * 2 * MOST_FAULTS + "{}]}")
+    with pytest.raises(AnnotationError) as caught:
+        read_coco(path)
+    assert len(caught.value.faults) == MOST_FAULTS
+    path = tmp_path / "a.txt"
+    path.write_text("x\n" * 2 * MOST_FAULTS)
+    with pytest.raises(AnnotationError) as caught:
+        read_txt(path)
+    assert len(caught.value.faults) == MOST_FAULTS
+
+
+def test_lines_are_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(faults, "MAX_LINES", 10)
+    (tmp_path / "a.txt").write_text("1 2\n" * 10)
+    assert len(read_txt(tmp_path / "a.txt").xy) == 10
+    (tmp_path / "a.txt").write_text("1 2\n" * 11)
+    with pytest.raises(DataError, match=r"a\.txt: more than 10 lines"):
+        read_txt(tmp_path / "a.txt")
+
+
+@pytest.mark.parametrize(
+    "body", ["<a/>" * 4_900_000, "<a " + " ".join(f'a{k}=""' for k in range(9)) * 2_500_000 + "/>"]
+)
+def test_xml_of_too_many_parts_is_refused_unread(body: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "annotations.xml"
+    path.write_text(f"<annotations>{body}</annotations>")
+    monkeypatch.setattr(xmlfile, "_Builder", lambda: pytest.fail("read"))
+    with pytest.raises(DataError, match=r"annotations\.xml: more elements than the 2,000,000 that are read; split it"):
+        xmlfile.load_xml(path, "annotations")
+
+
+def test_many_classes_of_dotdotgoose_take_as_long_as_they_are(tmp_path: Path) -> None:
+    path = tmp_path / "a.pnt"
+    named = {f"c{k}": [{"x": 1, "y": 2}] for k in range(60_000)}
+    path.write_text(json.dumps({"classes": ["c7", "b", "c7"], "points": {"a.png": named}}))
+    start = time.process_time()
+    table = read_dotdotgoose(path, Context(tmp_path))
+    assert time.process_time() - start < 5  # half a minute where each class copies all before it
+    assert table.classes == ("c7", "b", *(c for c in named if c != "c7")) and len(table.images["a.png"].xy) == 60_000

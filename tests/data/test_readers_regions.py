@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from pathlib import Path
 
 import numpy as np
@@ -144,13 +145,26 @@ corner = st.tuples(st.integers(-12, 40), st.integers(-12, 30)).map(lambda c: (c[
 
 
 @settings(max_examples=60, deadline=None)
-@given(st.lists(st.lists(corner, min_size=3, max_size=7), max_size=3))
+@given(
+    st.lists(st.lists(corner, min_size=3, max_size=7), max_size=3)
+    | st.lists(st.lists(corner, min_size=3, max_size=3), min_size=9, max_size=18)
+)
 def test_a_pixel_belongs_when_its_centre_does(polygons: list[list[tuple[float, float]]]) -> None:
     h, w = 9, 13
     found = inside([np.array(p, dtype=np.float64) for p in polygons], (h, w))
     for row in range(h):
         for column in range(w):
             assert bool(found[row, column]) == any(_holds(p, column + 0.5, row + 0.5) for p in polygons)
+
+
+def test_five_thousand_corners_are_quick() -> None:
+    """In a polygon and in a hundred, on nine megapixels: seconds of the processor, whatever else the machine does."""
+    rng = np.random.default_rng(0)
+    for number in (1, 100):
+        polygons = [rng.uniform(0, 3000, (5000 // number, 2)) for _ in range(number)]
+        began = time.process_time()
+        assert inside(polygons, (3000, 3000)).any()
+        assert time.process_time() - began < 1.5
 
 
 def _holds(polygon: list[tuple[float, float]], x: float, y: float) -> bool:

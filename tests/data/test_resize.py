@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -13,8 +12,8 @@ from hypothesis import strategies as st
 from PIL import Image
 
 from papm import data
-from papm.data.resize import OPTIONS, USUAL, Resize, of_config, resized, resolved, take
-from papm.errors import ConfigError
+from papm.data.resize import OPTIONS, USUAL, Resize, resized, resolved, take
+from papm.errors import ConfigError, DataError
 from papm.images import resize_image
 from papm.structures import Sample
 
@@ -79,8 +78,6 @@ def test_options() -> None:
             take("folder", wrong)
     with pytest.raises(ConfigError, match=r"min_side=512 is more than max_side=256"):
         take("folder", {"min_side": 512, "max_side": 256})
-    assert of_config({}) == Resize() and of_config({"options": None}) == Resize()
-    assert of_config({"options": {"max_side": 640, "origin": 0.5}}) == Resize(max_side=640)
 
 
 def region() -> torch.Tensor:
@@ -141,13 +138,6 @@ def test_rounding_carries_no_point_across_the_border(photo: Path) -> None:
         assert after.inside.all() and float((after.points - side).abs().max()) < 1e-3
 
 
-def test_a_perspective_map_is_in_pixels_of_the_new_size(photo: Path) -> None:
-    before = replace(sample_of(photo), perspective=lambda: torch.full((60, 100), 40.0))
-    for size, scale in (((30, 50), 0.5), ((120, 200), 2.0)):
-        made = resized(before, size).perspective
-        assert made is not None and torch.allclose(made(), torch.full(size, 40.0 * scale))
-
-
 def test_shrinking_is_antialiased_and_growing_keeps_flat_areas() -> None:
     stripes = torch.zeros(3, 64, 64, dtype=torch.uint8)
     stripes[:, :, ::2] = 255
@@ -183,3 +173,15 @@ def test_opening_with_a_size(photo: Path) -> None:
     with pytest.raises(ConfigError, match=r"unknown option.*'max_sid'; did you mean 'max_side'"):
         data.open("folder", photo.parent, max_sid=50)
     assert set(OPTIONS) == {"resize", "min_side", "max_side", "max_short_side", "min_long_side"}
+
+
+def test_the_limit_of_pixels_holds_after_resizing_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    rule = Resize(min_side=512)
+    assert rule.size(1, 100) == (512, 51_200)
+    with pytest.raises(DataError, match=r"strip\.png: 5000×1 pixels would be enlarged to 2560000×512"):
+        rule.size(1, 5000, "strip.png")
+    monkeypatch.setenv("PAPM_MAX_PIXELS", "1000")
+    assert Resize(max_side=4000).size(4000, 5000) == (
+        3200,
+        4000,
+    )  # what was read is never refused for being made smaller

@@ -16,7 +16,7 @@ import torch
 
 from papm.engine import train as engine
 from papm.engine.build import resolve
-from papm.engine.memory import with_memory
+from papm.engine.oom import with_memory
 from papm.errors import ConfigError, PapmError
 
 SPEC = "synthetic:train=7,test=5,size=96,count=5-10"
@@ -60,7 +60,7 @@ def test_memory_that_one_of_several_processes_lacks_ends_the_run() -> None:
     """The others wait for it in the middle of a step: starting again with a smaller batch would wait for ever."""
     tried: list[int] = []
 
-    def attempt(config: engine.TrainConfig, started: object) -> None:
+    def attempt(config: engine.TrainConfig) -> None:
         tried.append(config.batch)
         raise torch.OutOfMemoryError("CUDA out of memory")
 

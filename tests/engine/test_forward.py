@@ -18,8 +18,7 @@ from papm.engine.build import build_loss, resolve
 from papm.engine.data import CountingData
 from papm.errors import ConfigError
 from papm.losses.classes import ClassLoss
-from papm.losses.forward import ForwardLoss
-from papm.losses.regions import RegionLoss
+from papm.losses.forward_correction import ForwardLoss
 from papm.losses.transport import TransportLoss
 from papm.study import training
 
@@ -36,9 +35,9 @@ def test_the_loss_of_a_configuration() -> None:
     loss = build_loss(config(correct=12.0, correct_kind="disc"), 8)
     assert isinstance(loss, ForwardLoss) and isinstance(loss.loss, TransportLoss)
     assert (loss.distance, loss.kind, loss.margin) == (12.0, "disc", 16)
-    loss = build_loss(config(correct=12.0, region=32, network={"num_classes": 2}), 8)
-    assert isinstance(loss, ForwardLoss) and isinstance(loss.loss, RegionLoss) and isinstance(loss.loss.loss, ClassLoss)
-    assert loss.loss.margin == loss.margin == 16 and loss.maps == 2
+    loss = build_loss(config(correct=12.0, network={"num_classes": 2}), 8)
+    assert isinstance(loss, ForwardLoss) and isinstance(loss.loss, ClassLoss)
+    assert loss.margin == 16 and loss.maps == 2
 
 
 def test_the_network_sees_a_frame_of_the_displacement_and_the_loss_what_it_saw_before() -> None:
@@ -46,7 +45,7 @@ def test_the_network_sees_a_frame_of_the_displacement_and_the_loss_what_it_saw_b
     for key, c in {"plain": config(), "corrected": config(correct=20.0)}.items():
         counting = CountingData(choose(data.open_spec(SPEC), "last", 0.1, 0), c)
         counting.load(torch.device("cpu"))
-        made[key] = counting.render(counting.plan(0))[0]
+        made[key] = counting.render(counting.plan(0))
     assert made["plain"].images.shape[-1] == 64 and made["corrected"].images.shape[-1] == 128
     mask = made["corrected"].mask
     assert mask is not None and mask.any(2).sum(1).max() == 64
@@ -55,7 +54,7 @@ def test_the_network_sees_a_frame_of_the_displacement_and_the_loss_what_it_saw_b
 
 
 def test_a_corrected_run_trains_resumes_and_says_so(tmp_path: Path) -> None:
-    asked = config(correct=12.0, noise=12.0, region=32)
+    asked = config(correct=12.0, noise=12.0)
     made = engine.train(asked, tmp_path)
     assert made.result is not None
     learned = json.loads((tmp_path / "result.json").read_text())["options"]["training"]
@@ -64,13 +63,14 @@ def test_a_corrected_run_trains_resumes_and_says_so(tmp_path: Path) -> None:
     assert stored == asked and stored.crop == 64 and stored.view == 96  # the same command resumes it
     assert engine.train(asked, tmp_path, resume=True).result is not None
     with pytest.raises(ConfigError, match=r"was started with correct=12\.0, not 0\.0"):
-        engine.train(config(noise=12.0, region=32), tmp_path, resume=True)
+        engine.train(config(noise=12.0), tmp_path, resume=True)
 
 
-def test_a_step_recorded_whole_is_the_same_step(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_captured_step_is_the_same_step(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     asked = config("hd-papm", correct=12.0, noise=12.0)
     engine.train(asked, tmp_path / "plain")
-    monkeypatch.setattr(engine, "records_whole_steps", lambda *args: True)
+    monkeypatch.setattr("papm.engine.training.can_capture", lambda training: True)
+    monkeypatch.setattr("papm.engine.graphed.capture", lambda function, warm, pool: (function, None))
     engine.train(asked, tmp_path / "whole")
     rows = [run_folder.read_metrics(tmp_path / name / "metrics.csv") for name in ("plain", "whole")]
     for a, b in zip(*rows, strict=True):

@@ -18,13 +18,15 @@ import pytest
 import torch
 
 from papm import checkpoint
-from papm.engine import evaluate, module, run_folder
+from papm.engine import evaluate, ranks, run_folder, watch
 from papm.engine import train as engine
 from papm.engine.build import resolve
-from papm.engine.callbacks import Keeper, Logbook
 from papm.engine.dry_run import dry_run
-from papm.engine.module import CountingModule
-from papm.errors import ConfigError, DataError
+from papm.engine.keep import Keeper
+from papm.engine.log import Log
+from papm.engine.training import Training
+from papm.errors import CheckpointError, ConfigError, DataError
+from papm.predict.predictor import Counter
 
 SPEC = "synthetic:train=6,test=2,size=96,count=5-10"
 KEYS = {"steps": 12, "crop": 64, "batch": 2, "log_every": 1, "save_every": 4, "eval_every": 6, "select": "last"}
@@ -79,21 +81,19 @@ def test_a_crash_while_a_step_is_evaluated_loses_no_evaluation(
     """The step of a checkpoint is evaluated too, and is the best so far: killed before its figure is known, or after that
     but before best.ckpt is written, the evaluation must come again."""
     crashes = [False]
-    noted, written = Logbook.on_validation_epoch_end, Keeper.write_best
+    noted, written = Log.evaluation, Keeper.write_best
 
-    def falling(self: Logbook, trainer: Any, pl_module: Any) -> None:
-        if crashes[0] and when == "before" and trainer.global_step == crash:
+    def falling(self: Log, step: int, values: dict[str, float]) -> None:
+        if crashes[0] and when == "before" and step == crash:
             raise MemoryError("crash")
-        pl_module.metrics.reset()
-        pl_module.metrics.update(torch.tensor([20.0 - trainer.global_step]), torch.tensor([0.0]))
-        noted(self, trainer, pl_module)
+        noted(self, step, {**values, "mae": 20.0 - step})
 
     def write(self: Keeper, step: int) -> None:
         if crashes[0] and when == "after" and step == crash:
             raise MemoryError("crash")
         written(self, step)
 
-    monkeypatch.setattr(Logbook, "on_validation_epoch_end", falling)
+    monkeypatch.setattr(Log, "evaluation", falling)
     monkeypatch.setattr(Keeper, "write_best", write)
     keys = {"select": "test", "eval_every": 4}
     whole = engine.train(config(**keys), tmp_path / "whole").result
@@ -149,14 +149,14 @@ def test_an_evaluation_is_given_up_and_made_when_the_run_goes_on(
     keys = {"data": SPEC.replace("test=2", "test=4"), "select": "test"}
     whole = engine.train(config(**keys), tmp_path / "whole").result
     with monkeypatch.context() as patched:
-        pressing = Pressing(module.infer, image, number)
-        patched.setattr(module, "infer", pressing)
+        pressing = Pressing(watch.infer, image, number)
+        patched.setattr(watch, "infer", pressing)
         made = engine.train(config(**keys), tmp_path / "cut")
     assert made.interrupted and (made.step, pressing.calls) == (step, image)  # of 4 images an evaluation
     assert checkpoint.load(tmp_path / "cut" / "last.ckpt")[0].step == step
     assert set(evaluations(tmp_path / "cut")) == {6} - {step}
     with monkeypatch.context() as patched:  # and once more, in the evaluation that the run goes on with
-        patched.setattr(module, "infer", Pressing(module.infer, 1, number))
+        patched.setattr(watch, "infer", Pressing(watch.infer, 1, number))
         made = engine.train(config(**keys), tmp_path / "cut", resume=True)
     assert made.interrupted and made.step == step and set(evaluations(tmp_path / "cut")) == {6} - {step}
     result = engine.train(config(**keys), tmp_path / "cut", resume=True).result
@@ -183,7 +183,7 @@ def test_the_last_figure_may_be_waited_for_another_time(
 def test_a_made_up_evaluation_is_made_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The run is stopped in the evaluation of step 6, goes on with it, and crashes before the next checkpoint."""
     with monkeypatch.context() as patched:
-        patched.setattr(module, "infer", Pressing(module.infer, 1))
+        patched.setattr(watch, "infer", Pressing(watch.infer, 1))
         assert engine.train(config(save_every=100), tmp_path).interrupted
     with pytest.raises(MemoryError):
         engine.train(config(save_every=100), tmp_path, resume=True, watcher=StopAt(8))
@@ -195,7 +195,7 @@ def test_a_made_up_evaluation_is_made_once(tmp_path: Path, monkeypatch: pytest.M
 def test_signals_are_as_they_were_and_networks_are_let_go(tmp_path: Path) -> None:
     def alive() -> int:
         gc.collect()
-        return sum(type(m) is CountingModule for m in gc.get_objects())
+        return sum(type(m) is Training for m in gc.get_objects())
 
     before, handlers = alive(), [signal.getsignal(s) for s in (signal.SIGINT, signal.SIGTERM)]
     engine.train(config(), tmp_path)
@@ -266,6 +266,39 @@ def test_a_crash_before_the_first_checkpoint_starts_again(tmp_path: Path) -> Non
     assert sorted(losses(tmp_path)) == list(range(1, 13))
 
 
+@pytest.fixture(scope="module")
+def cut_short(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("cut") / "run"
+    with pytest.raises(MemoryError):
+        engine.train(config(), folder, watcher=StopAt(5))
+    return folder
+
+
+@pytest.mark.parametrize("change", [
+    *(pytest.param((key, None), id=f"no {key}") for key in ("step", "network", "optimizer", "loss", "log")),
+    *(pytest.param((key, {}), id=f"empty {key}") for key in ("network", "optimizer", "log", "state_dict")),
+    *(pytest.param((key, []), id=f"list {key}") for key in ("network", "optimizer", "step", "log")),
+    pytest.param(("sums", "x"), id="wrong sums"),
+])  # fmt: skip
+def test_an_altered_last_ckpt_is_one_sentence(tmp_path: Path, cut_short: Path, change: tuple[str, Any]) -> None:
+    """Nothing is resumed from half of a state: it would be another run."""
+    folder = tmp_path / "run"
+    shutil.copytree(cut_short, folder)
+    values = torch.load(folder / "last.ckpt", weights_only=True)
+    key, value = change
+    part = values if key in values else values["training"]
+    part |= {key: value}
+    if value is None:
+        del part[key]
+    torch.save(values, folder / "last.ckpt")
+    with pytest.raises(
+        CheckpointError, match=r"last\.ckpt: a run cannot go on from this file \(it.*; start again"
+    ) as caught:
+        engine.train(config(), folder, resume=True)
+    assert "\n" not in str(caught.value)
+    assert losses(folder) == losses(cut_short)
+
+
 def test_a_finished_run_resumes_to_its_result(tmp_path: Path) -> None:
     first = engine.train(config(), tmp_path)
     again = engine.train(config(), tmp_path, resume=True)
@@ -284,9 +317,9 @@ def test_a_used_folder_is_refused_without_resume_and_with_other_settings(tmp_pat
 
 
 HOLD = """
-import fcntl, sys
-stream = open(sys.argv[1], "w")
-fcntl.lockf(stream, fcntl.LOCK_EX)
+import filelock, sys
+lock = filelock.FileLock(sys.argv[1])
+lock.acquire()
 print("held", flush=True)
 sys.stdin.read()
 """
@@ -316,16 +349,41 @@ def test_a_folder_has_one_training_at_a_time(tmp_path: Path) -> None:
 
 
 def test_a_process_has_one_training_in_a_folder(tmp_path: Path) -> None:
-    """Its own lock does not keep it out, and to open and close the file again would let others in."""
+    """A second one in the same process is refused, which must not let others in."""
     with run_folder.alone(tmp_path / "run"):
         with pytest.raises(ConfigError, match="another training"), run_folder.alone(tmp_path / "." / "run"):
             pass
-        look = "import fcntl, sys; fcntl.lockf(open(sys.argv[1], 'w'), fcntl.LOCK_EX | fcntl.LOCK_NB)"
+        look = "import filelock, sys; filelock.FileLock(sys.argv[1], blocking=False).acquire()"
         other = subprocess.run([sys.executable, "-c", look, str(tmp_path / "run" / ".lock")], capture_output=True)
-        assert b"BlockingIOError" in other.stderr
+        assert b"Timeout" in other.stderr
     with run_folder.alone(tmp_path / "run"):
         pass
     assert not (tmp_path / "run").exists()
+
+
+def test_a_loader_process_does_not_keep_the_lock_of_a_killed_training(tmp_path: Path) -> None:
+    """Loader processes are forks, and outlive a killed training for some seconds."""
+    code = """
+import os, signal, sys, time
+from pathlib import Path
+from papm.engine import run_folder
+with run_folder.alone(Path(sys.argv[1])):
+    if os.fork() == 0:
+        time.sleep(60)
+        os._exit(0)
+    print("forked", flush=True)
+    os.kill(os.getpid(), signal.SIGKILL)
+"""
+    training = subprocess.Popen(
+        [sys.executable, "-c", code, str(tmp_path / "run")], stdout=subprocess.PIPE, start_new_session=True
+    )
+    try:
+        assert training.stdout is not None and training.stdout.readline() == b"forked\n"
+        training.wait(timeout=60)
+        with run_folder.alone(tmp_path / "run"):
+            pass
+    finally:
+        os.killpg(training.pid, signal.SIGKILL)
 
 
 def test_a_folder_that_was_replaced_does_not_hide_what_happened(tmp_path: Path) -> None:
@@ -343,15 +401,33 @@ def test_a_refused_run_leaves_no_folder(tmp_path: Path) -> None:
 
 
 def test_a_crash_ends_the_other_processes_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    ended: list[int] = []
-    monkeypatch.setattr(engine, "end_others", lambda trainer: ended.append(trainer.global_step))
+    class Alone:
+        """As Fabric, of one process, which has started two others."""
+
+        global_rank, world_size = 0, 1
+        launch = staticmethod(lambda: None)
+
+    ended: list[object] = []
+    monkeypatch.setattr(ranks, "_fabric", lambda devices, device: Alone())
+    monkeypatch.setattr(ranks, "end_others", ended.append)
+    two = {"devices": 2, "select": "test"}
     with pytest.raises(MemoryError):
-        engine.train(config(), tmp_path / "run", watcher=StopAt(3))
-    assert ended == [3]
-    monkeypatch.setattr(CountingModule, "training_step", lambda *_: (_ for _ in ()).throw(MemoryError()))
+        engine.train(config(**two), tmp_path / "run", watcher=StopAt(3))
+    assert len(ended) == 1
+    monkeypatch.setattr(Training, "take", lambda *_: (_ for _ in ()).throw(MemoryError()))
     with pytest.raises(MemoryError):
-        dry_run(config())
-    assert ended == [3, 0]
+        dry_run(config(**two))
+    assert len(ended) == 2
+
+
+def test_a_run_of_an_older_papm_is_not_resumed_but_its_models_count(tmp_path: Path) -> None:
+    engine.train(config(), tmp_path)
+    values = checkpoint.read(tmp_path / "last.ckpt")
+    older = {**{k: values[k] for k in ("papm", "state_dict")}, "optimizer_states": [], "global_step": 12, "loops": {}}
+    torch.save(older, tmp_path / "last.ckpt")
+    with pytest.raises(CheckpointError, match=r"last\.ckpt: .*\(this run was started by an older papm\); start again"):
+        engine.train(config(), tmp_path, resume=True)
+    assert Counter.load(tmp_path / "last.ckpt", "cpu").predict(torch.zeros(3, 64, 64, dtype=torch.uint8)).count >= 0
 
 
 def command(folder: Path, *more: str) -> list[str]:

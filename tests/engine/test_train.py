@@ -6,7 +6,8 @@ import csv
 import json
 import resource
 import signal
-import time
+import subprocess
+import sys
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -14,6 +15,7 @@ from typing import Any
 
 import pytest
 import torch
+import torch.nn.functional as F
 from PIL import Image
 from torch import Tensor
 
@@ -23,22 +25,25 @@ from papm.config import TrainConfig
 from papm.data.base import Dataset
 from papm.data.cache import ImageStore
 from papm.data.splits import choose
-from papm.engine import result
+from papm.engine import keep, result
 from papm.engine import train as engine
 from papm.engine.build import build_loss, build_network, resolve
-from papm.engine.callbacks import AtomicCheckpointIO, Logbook
-from papm.engine.data import CountingData, TrainBatch, training_points
+from papm.engine.data import CountingData, training_points
 from papm.engine.dry_run import dry_run
 from papm.engine.evaluate import Evaluation
-from papm.engine.memory import with_memory
-from papm.engine.module import CountingModule, rate_factor
+from papm.engine.log import Log
+from papm.engine.oom import with_memory
+from papm.engine.optimizer import Optimizer, build_optimizer, rate_factor
 from papm.engine.run_folder import read_metrics
+from papm.engine.training import Training
+from papm.engine.watch import Watched
 from papm.errors import CheckpointError, ConfigError, DataError, PapmError
 from papm.files import write_text
 from papm.losses import CountingLoss, LossContext
 from papm.models import Network
-from papm.structures import LossOutput, PointBatch, PointProposals
-from papm.targets import ADAPTIVE_BETA
+from papm.models.man import MAN
+from papm.structures import Batch, LossOutput, PointBatch, PointProposals
+from papm.targets import ADAPTIVE_BETA, touched_cells
 
 SPEC = "synthetic:train=6,test=3,size=96,count=5-10"
 RESULT = [
@@ -131,14 +136,13 @@ def test_the_result_has_the_fields_of_the_contract(tmp_path: Path) -> None:
 
 def test_val_selection_never_looks_at_the_test_images(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     watched: list[str] = []
-    before = CountingData.watched
+    before = Watched.image
 
-    def spy(self: CountingData, index: int, device: torch.device) -> Tensor:
-        assert self.splits.monitor is not None
-        watched.append(self.splits.monitor[index].name)
-        return before(self, index, device)
+    def spy(self: Watched, index: int) -> Tensor:
+        watched.append(self.dataset[index].name)
+        return before(self, index)
 
-    monkeypatch.setattr(CountingData, "watched", spy)
+    monkeypatch.setattr(Watched, "image", spy)
     made = engine.train(config(select="val", eval_every=2), tmp_path)
     test = {s.name for s in data.open_spec(SPEC)["test"]}
     assert watched and not set(watched) & test
@@ -217,18 +221,18 @@ def test_running_statistics_are_averaged_like_the_weights(tmp_path: Path) -> Non
 def test_a_smaller_batch_when_memory_is_short(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    step = CountingModule.training_step
+    step = Training.take
     found = dry_run(config(), steps=1, warmup=1)
     assert found["batch"] == 4
 
-    def short(self: CountingModule, batch: Any, batch_idx: int) -> Tensor:
-        if len(batch[0].images) > 2:  # the words of a CPU, on which it is an error like any other
+    def short(self: Training, item: Any) -> None:
+        if len(item.rows) > 2:  # the words of a CPU, on which it is an error like any other
             raise RuntimeError("[enforce fail at alloc_cpu.cpp] DefaultCPUAllocator: can't allocate memory")
-        if len(batch[0].images) > 1:
+        if len(item.rows) > 1:
             raise torch.OutOfMemoryError("CUDA out of memory")
-        return step(self, batch, batch_idx)
+        step(self, item)
 
-    monkeypatch.setattr(CountingModule, "training_step", short)
+    monkeypatch.setattr(Training, "take", short)
     assert engine.train(config(), tmp_path).step == 4
     assert "batch: 1" in (tmp_path / "config.yaml").read_text()
     assert "batch=2" in caplog.text and "batch=1" in caplog.text
@@ -236,7 +240,7 @@ def test_a_smaller_batch_when_memory_is_short(
     assert engine.train(config(), tmp_path, resume=True).step == 4  # the same command goes on with what memory held
     with pytest.raises(ConfigError, match="was started with batch=1, not 2"):
         engine.train(config(batch=2), tmp_path, resume=True)
-    monkeypatch.setattr(CountingModule, "training_step", lambda *_: (_ for _ in ()).throw(torch.OutOfMemoryError()))
+    monkeypatch.setattr(Training, "take", lambda *_: (_ for _ in ()).throw(torch.OutOfMemoryError()))
     with pytest.raises(PapmError, match=r"smaller crop$"):
         engine.train(config(), tmp_path / "none")
     with pytest.raises(PapmError, match="smaller crop, or cache=memory"):
@@ -261,15 +265,14 @@ def test_a_run_that_explodes_says_what_to_do(tmp_path: Path, monkeypatch: pytest
     with pytest.raises(PapmError, match=r"smaller lr, or clip=1"):
         engine.train(config(lr=1e18, warmup=0, clip=0.0, steps=20), tmp_path / "weights")
     # On a GPU the map is not looked at in a step; what is logged then tells.
-    step = CountingModule.training_step
+    step = Training.take
 
-    def infinite(self: CountingModule, batch: Any, batch_idx: int) -> Tensor:
-        total = step(self, batch, batch_idx)
-        assert self._sums is not None
-        self._sums += float("inf")
-        return total
+    def infinite(self: Training, item: Any) -> None:
+        step(self, item)
+        assert self.step.sums is not None
+        self.step.sums += float("inf")
 
-    monkeypatch.setattr(CountingModule, "training_step", infinite)
+    monkeypatch.setattr(Training, "take", infinite)
     with pytest.raises(PapmError, match=r"the loss became inf before step 1.*smaller lr"):
         engine.train(config(log_every=1), tmp_path / "logged")
 
@@ -282,14 +285,14 @@ def test_a_full_disk_keeps_the_previous_checkpoint(
     engine.train(config(steps=2, save_every=2), tmp_path / "measure")
     size = (tmp_path / "measure" / "last.ckpt").stat().st_size
     handler = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
-    step = CountingModule.training_step
+    step = Training.take
 
-    def shrink(self: CountingModule, batch: Any, batch_idx: int) -> Tensor:
-        limit = size // 2 if 3 <= self.global_step < 5 else soft
+    def shrink(self: Training, item: Any) -> None:
+        limit = size // 2 if 3 <= self.done < 5 else soft
         resource.setrlimit(resource.RLIMIT_FSIZE, (limit, hard))
-        return step(self, batch, batch_idx)
+        step(self, item)
 
-    monkeypatch.setattr(CountingModule, "training_step", shrink)
+    monkeypatch.setattr(Training, "take", shrink)
     try:
         assert engine.train(config(steps=6, save_every=2), tmp_path / "run").step == 6
     finally:
@@ -306,14 +309,13 @@ def test_a_disk_without_room_for_logs_does_not_end_a_run(
     """For a while not a byte can be added to any file: rows are lost, and nothing else."""
     soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
     handler = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
-    step = CountingModule.training_step
+    step = Training.take
 
-    def shrink(self: CountingModule, batch: Any, batch_idx: int) -> Tensor:
-        resource.setrlimit(resource.RLIMIT_FSIZE, (1 if 3 <= self.global_step < 6 else soft, hard))
-        time.sleep(0.2)  # TensorBoard writes in a thread of its own
-        return step(self, batch, batch_idx)
+    def shrink(self: Training, item: Any) -> None:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (1 if 3 <= self.done < 6 else soft, hard))
+        step(self, item)
 
-    monkeypatch.setattr(CountingModule, "training_step", shrink)
+    monkeypatch.setattr(Training, "take", shrink)
     try:
         made = engine.train(config(steps=8, save_every=2, log_every=1), tmp_path)
     finally:
@@ -328,14 +330,14 @@ def test_a_disk_without_room_for_logs_does_not_end_a_run(
 def test_the_last_weights_are_measured_though_they_could_not_be_saved(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    before = AtomicCheckpointIO.save_checkpoint
+    before = keep.write_last
 
-    def full(self: AtomicCheckpointIO, values: dict[str, Any], path: Any, storage_options: Any = None) -> None:
-        if values["global_step"] > 2:
+    def full(path: Path, values: dict[str, Any]) -> None:
+        if values["training"]["step"] > 2:
             raise PapmError("no space left")
-        before(self, values, path)
+        before(path, values)
 
-    monkeypatch.setattr(AtomicCheckpointIO, "save_checkpoint", full)
+    monkeypatch.setattr(keep, "write_last", full)
     made = engine.train(config(steps=8, save_every=2, eval_every=2, select="test", lr=0.02), tmp_path)
     watched = {r["step"]: r["mae"] for r in read_metrics(tmp_path / "metrics.csv") if "mae" in r}
     assert checkpoint.load(tmp_path / "last.ckpt")[0].step == 2
@@ -372,20 +374,20 @@ def test_half_precision_on_a_cpu(tmp_path: Path, precision: str, caplog: pytest.
 
 
 def test_a_run_that_ran_out_of_memory_later_is_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    before = CountingModule.validation_step
+    before = Watched.image
 
-    def short(self: CountingModule, index: int, batch_idx: int) -> None:
+    def short(self: Watched, index: int) -> Tensor:
         raise torch.OutOfMemoryError("CUDA out of memory")
 
     keys = {"steps": 4, "save_every": 2, "eval_every": 3}
-    monkeypatch.setattr(CountingModule, "validation_step", short)
+    monkeypatch.setattr(Watched, "image", short)
     with pytest.raises(PapmError, match=r"memory ran out; what was saved is kept"):
         engine.train(config(**keys), tmp_path)
     assert checkpoint.load(tmp_path / "last.ckpt")[0].step == 2
     with pytest.raises(PapmError, match=r"memory ran out; what was saved is kept"):
         engine.train(config(**keys), tmp_path, resume=True)
     assert (tmp_path / "last.ckpt").exists()
-    monkeypatch.setattr(CountingModule, "validation_step", before)
+    monkeypatch.setattr(Watched, "image", before)
     assert engine.train(config(**keys), tmp_path, resume=True).step == 4
 
 
@@ -406,14 +408,12 @@ class Crash:
 
 def test_the_best_of_a_resumed_run_is_the_best_of_the_whole(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     wanted = {4: 1.0, 8: 3.0, 12: 2.0}
-    evaluated = Logbook.on_validation_epoch_end
+    evaluated = Log.evaluation
 
-    def scripted(self: Logbook, trainer: Any, pl_module: Any) -> None:
-        pl_module.metrics.reset()
-        pl_module.metrics.update(torch.tensor([wanted[trainer.global_step]]), torch.tensor([0.0]))
-        evaluated(self, trainer, pl_module)
+    def scripted(self: Log, step: int, values: dict[str, float]) -> None:
+        evaluated(self, step, {**values, "mae": wanted[step]})
 
-    monkeypatch.setattr(Logbook, "on_validation_epoch_end", scripted)
+    monkeypatch.setattr(Log, "evaluation", scripted)
     keys = {"steps": 12, "save_every": 4, "eval_every": 4, "log_every": 1, "select": "val"}
     with pytest.raises(MemoryError):
         engine.train(config(**keys), tmp_path, watcher=Crash(6))
@@ -427,9 +427,6 @@ def test_a_run_too_short_to_be_evaluated_still_has_a_result(tmp_path: Path) -> N
 
 
 def test_what_cannot_be_trained_is_refused_before_anything_is_written(tmp_path: Path) -> None:
-    given = {"data": SPEC, "network": {"trunk": "tiny"}, "crop": 128, "margin": 32, "region": 64, "device": "cpu"}
-    with pytest.raises(ConfigError, match="region=64 is for losses on density maps"):
-        engine.train(resolve("p2p-papm", "p2pnet", given), tmp_path / "run")
     with pytest.raises(DataError, match=r"no label, which network\.num_classes=3 needs"):
         engine.train(config(network={"num_classes": 3}), tmp_path / "run")
     assert not (tmp_path / "run").exists()
@@ -545,7 +542,7 @@ def test_an_image_that_vanishes_during_training_is_named(
     [RuntimeError("DataLoader worker (pid 7) is killed by signal: Bus error."), ConnectionResetError(), EOFError()],
 )
 def test_a_loader_that_was_killed_is_told_in_a_sentence(error: Exception) -> None:
-    def attempt(config: TrainConfig, started: object) -> None:
+    def attempt(config: TrainConfig) -> None:
         raise error
 
     with pytest.raises(PapmError, match="fewer workers"):
@@ -555,7 +552,7 @@ def test_a_loader_that_was_killed_is_told_in_a_sentence(error: Exception) -> Non
 def test_an_error_inside_a_loader_keeps_its_words() -> None:
     """PyTorch begins them with "DataLoader worker process", which is not the end of one."""
 
-    def attempt(config: TrainConfig, started: object) -> None:
+    def attempt(config: TrainConfig) -> None:
         raise RuntimeError(
             "Caught RuntimeError in DataLoader worker process 0.\nOriginal Traceback …: sizes must match"
         )
@@ -636,33 +633,69 @@ class Listener(CountingLoss):
         return LossOutput(density.sum(), {"sum": density.sum().detach()})
 
 
-def step_of(c: TrainConfig, loss: CountingLoss, network: Network) -> tuple[CountingModule, TrainBatch]:
-    """A module and the first batch of its run, both on the CPU; only the left half of the images counts."""
+def step_of(c: TrainConfig, loss: CountingLoss, network: Network) -> tuple[Training, Batch]:
+    """A training and the first batch of its run, both on the CPU; only the left half of the images counts."""
     parts = {name: with_region(part) for name, part in data.open_spec(SPEC).items()}
     counting = CountingData(choose(parts, "last", 0.1, 0), c, halo=8.0)
     counting.load(torch.device("cpu"))
-    return CountingModule(network, loss, c), counting.render(counting.plan(0))
+    mode = network.training
+    made = Training(c, network, loss, counting, torch.device("cpu"))
+    network.train(mode)
+    return made, counting.render(counting.plan(0))
 
 
 def test_a_step_tells_the_loss_all_that_is_known_of_the_crops() -> None:
     c = config(margin=16, crop=64)
     network = build_network(c)
     loss = Listener(network.stride)
-    module, (made, halo) = step_of(c, loss, network)
-    module.training_step((made, halo), 0)
+    training, made = step_of(c, loss, network)
+    training.take(made)
     points, context, progress = loss.heard
-    assert context is not None and progress == 0  # the first of the steps
+    assert isinstance(context, Batch) and progress == 0  # the first of the steps
     for key in ("mask", "offsets", "sizes", "images"):
-        assert getattr(context, key) is getattr(made, key) is not None
-    assert context.halo is halo and points is made.points
-    assert int(halo.valid.sum()) > int(made.points.valid.sum())
+        assert getattr(context, key) is not None and torch.equal(getattr(context, key), getattr(made, key))
+    assert context.halo is not None and points is context.points
+    assert int(context.halo.valid.sum()) > int(made.points.valid.sum())
+
+
+def test_attention_is_kept_away_from_the_padding_of_crops(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Images of 96 px in crops of 160: what the crops hold beyond them changes no token inside. A margin is no padding."""
+    c = config(backbone="man", method="dm-count", crop=160, margin=16, batch=2)
+    network = build_network(c).eval()  # no dropout,
+    network.frame = 0  # and no frame, as in training
+    assert isinstance(network, MAN)
+    monkeypatch.setattr(network, "features", Mosaic())
+    training, made = step_of(c, build_loss(c, network.stride), network)
+    tokens: list[Tensor] = []
+    network.head.register_forward_pre_hook(lambda _, given: tokens.append(given[0].detach()))
+    assert made.real is not None and made.mask is not None
+    inside = touched_cells(made.real, 32)
+    assert 0 < int(inside.sum()) < inside.numel() and int(touched_cells(made.mask, 32).sum()) < int(inside.sum())
+    beyond = ~inside.repeat_interleave(32, 1).repeat_interleave(32, 2)[:, None]
+    for images in (made.images, torch.where(beyond, 3.0, made.images)):
+        training.objective(replace(made, images=images))
+    first, second = (t.permute(0, 2, 3, 1) for t in tokens)
+    torch.testing.assert_close(first[inside], second[inside])
+    assert not torch.allclose(first[~inside], second[~inside])
+    seen = made.images + made.real[:, None] * ~made.mask[:, None]  # the margin and what lies outside the region
+    training.objective(replace(made, images=seen))
+    assert not torch.allclose(tokens[2].permute(0, 2, 3, 1)[inside], first[inside], rtol=1e-3)
+
+
+class Mosaic(torch.nn.Module):
+    """A trunk whose tokens see nothing of each other: the mean of 32 × 32 pixels."""
+
+    strides = (32,)
+
+    def forward(self, images: Tensor) -> list[Tensor]:
+        return [F.avg_pool2d(images, 32).repeat(1, 171, 1, 1)[:, :512]]
 
 
 def test_what_a_network_asks_of_itself_is_part_of_the_loss(monkeypatch: pytest.MonkeyPatch) -> None:
     c = config()
     network = build_network(c)
-    module, batch = step_of(c, build_loss(c, network.stride), network)
-    alone = float(module.descend(batch)[0].detach())
+    training, batch = step_of(c, build_loss(c, network.stride), network)
+    alone = float(training.objective(batch)[0].detach())
     given: list[Any] = []
 
     def own(output: Any, points: PointBatch, mask: Tensor | None = None) -> dict[str, Tensor]:
@@ -670,9 +703,9 @@ def test_what_a_network_asks_of_itself_is_part_of_the_loss(monkeypatch: pytest.M
         return {"own": 2 * output.density.new_ones(())}
 
     monkeypatch.setattr(network, "auxiliary_losses", own)
-    total, values = module.descend(batch)
-    assert float(total.detach()) == pytest.approx(alone + 2) and given[0] is batch[0].mask
-    logged = dict(zip(module._names, values.tolist()))
+    total, values = training.objective(batch)
+    assert float(total.detach()) == pytest.approx(alone + 2) and given[0] is batch.mask
+    logged = dict(zip(training.objective.names, values.tolist()))
     assert logged["own"] == 2 and logged["loss"] == pytest.approx(alone + 2)
 
 
@@ -681,16 +714,15 @@ def test_the_logged_error_of_the_count_is_of_the_pixels_that_count(backbone: str
     more = {"method": "p2pnet", "network": {"trunk": "tiny"}, "count": "expected"} if backbone == "p2pnet" else {}
     c = config(backbone=backbone, crop=96, margin=16, **more)
     network = build_network(c)
-    module, batch = step_of(c, build_loss(c, network.stride), network)
-    made = batch[0]
-    values = module.descend(batch)[1].tolist()
-    logged = dict(zip(module._names, values))
+    training, made = step_of(c, build_loss(c, network.stride), network)
+    values = training.objective(made)[1].tolist()
+    logged = dict(zip(training.objective.names, values))
     with torch.no_grad():
         output = network(made.images)
     assert made.mask is not None
     if isinstance(output, PointProposals):
         x, y = output.reference.long().unbind(-1)
-        found = torch.stack([(p.sum(-1) * m[y, x]).sum() for p, m in zip(output.chances, made.mask)])
+        found = torch.stack([(p.sum(-1) * m[y, x]).sum() for p, m in zip(output.probabilities, made.mask)])
     else:
         cells = made.mask.view(len(made.mask), 96 // output.stride, output.stride, -1, output.stride).any(4).any(2)
         found = (output.density[:, 0] * cells).sum((1, 2))
@@ -698,19 +730,21 @@ def test_the_logged_error_of_the_count_is_of_the_pixels_that_count(backbone: str
 
 
 def test_trunk_head_and_loss_have_their_own_rates(monkeypatch: pytest.MonkeyPatch) -> None:
-    c = config(method="kdmg", lr=1e-3, trunk_lr=1e-5, weight_decay=0.125, optimizer="adam", warmup=0)
+    c = config(method="kdmg", lr=1e-3, trunk_lr=1e-5, loss_lr=2e-4, weight_decay=0.125, optimizer="adam", warmup=0)
     network = build_network(c)
     first, *rest = network.parameters()
     monkeypatch.setattr(network, "parameter_groups", lambda: {"trunk": [first], "head": rest})
     loss = build_loss(c, network.stride)
-    made: Any = CountingModule(network, loss, c).configure_optimizers()["optimizer"]
-    assert type(made) is torch.optim.Adam
-    assert [g["initial_lr"] for g in made.param_groups] == [1e-5, 1e-3, 1e-3]
-    assert [g["weight_decay"] for g in made.param_groups] == [0.125] * 3
-    assert [len(g["params"]) for g in made.param_groups] == [1, len(rest), len(list(loss.parameters()))]
+    cpu = torch.device("cpu")
+    made = build_optimizer(c, network, loss, cpu, half=False)
+    assert not made.decoupled and made.weight_decay == 0.125
+    assert [lr for _, lr in made.groups] == [1e-5, 1e-3, 2e-4]
+    assert [len(p) for p, _ in made.groups] == [1, len(rest), len(list(loss.parameters()))]
+    made = build_optimizer(replace(c, loss_lr=None), network, loss, cpu, half=False)
+    assert [lr for _, lr in made.groups] == [1e-5, 1e-3, 1e-3]
     plain = config(lr=1e-3, optimizer="adamw", trunk_lr=None)
-    made = CountingModule(network, build_loss(plain, network.stride), plain).configure_optimizers()["optimizer"]
-    assert type(made) is torch.optim.AdamW and [g["initial_lr"] for g in made.param_groups] == [1e-3, 1e-3]
+    made = build_optimizer(plain, network, build_loss(plain, network.stride), cpu, half=False)
+    assert made.decoupled and [lr for _, lr in made.groups] == [1e-3, 1e-3]
 
 
 def test_the_rate_warms_up_and_falls() -> None:
@@ -721,8 +755,8 @@ def test_the_rate_warms_up_and_falls() -> None:
     assert rate_factor(50, config(schedule="constant", warmup=10)) == 1
 
 
-def test_region_and_margin_train(tmp_path: Path) -> None:
-    made = engine.train(config(method="al-papm", crop=96, margin=16, region=32, steps=2), tmp_path)
+def test_a_margin_trains(tmp_path: Path) -> None:
+    made = engine.train(config(method="al-papm", crop=96, margin=16, steps=2), tmp_path)
     assert made.result is not None
 
 
@@ -747,35 +781,46 @@ def test_a_failed_run_takes_nothing_of_somebody_elses(tmp_path: Path) -> None:
 
 def test_what_was_saved_before_a_failure_is_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     folder = tmp_path / "run"
-    plain = CountingModule.training_step
+    plain = Training.take
 
-    def break_down(self: CountingModule, batch: Any, batch_idx: int) -> Tensor:
-        if self.global_step == 3:
+    def break_down(self: Training, item: Any) -> None:
+        if self.done == 3:
             raise PapmError("the loss became nan")
-        return plain(self, batch, batch_idx)
+        plain(self, item)
 
-    monkeypatch.setattr(CountingModule, "training_step", break_down)
+    monkeypatch.setattr(Training, "take", break_down)
     with pytest.raises(PapmError, match="became nan"):
         engine.train(config(steps=6, save_every=2), folder)
     assert (folder / "last.ckpt").exists() and (folder / "config.yaml").exists()
 
 
-def test_gradients_are_clipped_where_the_optimiser_is_fused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """As on a GPU when a step cannot be recorded: bf16, a fused optimiser and clipping together."""
-
-    def fused(*args: Any, **more: Any) -> torch.optim.AdamW:
-        return torch.optim.Adam(*args, **{**more, "fused": True, "decoupled_weight_decay": True})  # type: ignore[return-value]
-
+def test_gradients_are_clipped_in_half_precision(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     norms: list[float] = []
-    whole = torch.nn.utils.clip_grad_norm_
+    update = Optimizer._update
 
-    def watched(parameters: Any, most: float, *args: Any, **more: Any) -> Tensor:
-        parameters = list(parameters)
-        before = whole(parameters, most, *args, **more)
-        norms.append(float(torch.stack([p.grad.norm() for p in parameters if p.grad is not None]).norm()))
-        return before
+    def watched(self: Optimizer, gradients: list[Tensor], skipped: Tensor) -> None:
+        norms.append(float(torch.stack([g.norm() for g in gradients]).norm()))
+        update(self, gradients, skipped)
 
-    monkeypatch.setattr(torch.optim, "AdamW", fused)
-    monkeypatch.setattr(torch.nn.utils, "clip_grad_norm_", watched)
-    engine.train(config(precision="bf16", clip=0.01, steps=2, graph="no"), tmp_path)
+    monkeypatch.setattr(Optimizer, "_update", watched)
+    engine.train(config(precision="bf16", clip=0.01, steps=2), tmp_path)
     assert len(norms) == 2 and all(n == pytest.approx(0.01, rel=0.02) for n in norms)
+
+
+@pytest.mark.parametrize("who", ["one process", "papm train"])
+def test_one_cpu_process_trains_without_lightning(tmp_path: Path, who: str) -> None:
+    """Importing it takes seconds; `lightning.pytorch` is never needed."""
+    words = ["train", SPEC, "--backbone", "tiny", "--out", str(tmp_path / "run"), "device=cpu", "steps=2", "crop=64"]
+    code = f"import sys; from papm.cli.main import main\ntry: main({words!r})\nexcept SystemExit as end: assert not end.code\n"
+    if who == "one process":
+        code = f"""if True:
+            import sys
+            from pathlib import Path
+            from papm.engine import train as engine
+            from papm.engine.build import resolve
+            config = resolve("hd-papm", "tiny", dict(data={SPEC!r}, device="cpu", steps=2, crop=64, select="last"))
+            assert engine.train(config, Path({str(tmp_path)!r}) / "run").step == 2
+        """
+    code = f"{code}\nprint([m for m in sys.modules if m.split('.')[0] in ('lightning', 'lightning_fabric', 'torchmetrics')])"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=240, check=True)
+    assert done.stdout.splitlines()[-1] == "[]" and (tmp_path / "run" / "last.ckpt").exists()

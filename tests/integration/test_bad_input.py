@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pickle
+import zipfile
 from collections.abc import Callable
 from pathlib import Path
 
@@ -106,6 +108,13 @@ def test_train_refuses_bad_data(
         (["--init", "nowhere.ckpt"], ("nowhere.ckpt",)),
         (["--config", "nowhere.yaml"], ("nowhere.yaml",)),
         (["--resume"], ("no run to resume",)),
+        (["crop=1e9"], ("crop must be at most 16384",)),
+        (["batch=1e12"], ("batch must be at most",)),
+        (["noise=1e30"], ("noise must be at most",)),
+        (["steps=99999999999999999999"], ("steps",)),
+        (["seed=99999999999999999999"], ("seed",)),
+        (["lr=" + "1" * 400], ("lr",)),
+        (["network.num_classes=1000000000"], ("num_classes",)),
     ],
 )
 def test_train_refuses_wrong_words(
@@ -292,3 +301,126 @@ def test_advice_does_not_come_before_a_refusal(tmp_path: Path, run: Run) -> None
     """The large default network has advice on a CPU; a wrong path has one sentence."""
     code, _, err = run("train", tmp_path / "nowhere", "device=cpu", "--out", tmp_path / "run")
     one_sentence(code, err, "nowhere")
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU here")
+def test_what_a_missing_gpu_is_answered_with_works(tmp_path: Path, photos: Path, model: Path, run: Run) -> None:
+    words = ["predict", model, photos / "1.jpg", "--out", tmp_path / "results"]
+    for wrong in ("cuda", "cuda:1"):
+        code, _, err = run(*words, "--device", wrong)
+        one_sentence(code, err, "no CUDA device", "use --device cpu")
+    for wrong in ("mps", "xpu", "meta", "gpu", ""):
+        code, _, err = run(*words, "--device", wrong)
+        one_sentence(code, err, f"'{wrong}' is no device of this machine", "auto, cpu or cuda")
+    assert run(*words, "--device", "cpu")[0] == 0
+
+
+def pickled(path: Path) -> None:
+    path.write_bytes(pickle.dumps({"features.0.weight": Path("x")}))
+
+
+def zipped(path: Path) -> None:
+    with zipfile.ZipFile(path, "w") as archive:
+        archive.writestr("readme.txt", "hello")
+
+
+def shortened(path: Path) -> None:
+    torch.save({"features.0.weight": torch.zeros(64, 3, 3, 3)}, path)
+    path.write_bytes(path.read_bytes()[:2000])
+
+
+NOT_WEIGHTS: dict[str, tuple[Callable[[Path], object], str]] = {
+    "nothing": (Path.touch, "it is empty"),
+    "text": (lambda p: p.write_text("hello world, these are notes"), "it is a text file"),
+    "page": (lambda p: p.write_text("\n<!DOCTYPE html><title>404</title>"), "it is a web page"),
+    "pointer": (lambda p: p.write_text("version https://git-lfs.github.com/spec/v1\noid x\n"), "Git LFS"),
+    "noise": (lambda p: p.write_bytes(np.random.default_rng(0).bytes(3000)), "it is damaged, or something else"),
+    "pickle": (pickled, "it holds Python objects other than tensors"),
+    "objects": (lambda p: torch.save({"a": Path("x")}, p), "it holds Python objects other than tensors"),
+    "zip": (zipped, "it is a zip archive of something else"),
+    "cut": (shortened, "it is cut off or damaged"),
+}
+
+
+@pytest.mark.parametrize("kind", NOT_WEIGHTS)
+def test_why_a_file_is_no_weights(tmp_path: Path, photos: Path, run: Run, kind: str) -> None:
+    """In words of ours: torch speaks of its own options, in paragraphs."""
+    make, reason = NOT_WEIGHTS[kind]
+    file = tmp_path / "given.pth"
+    make(file)
+    vgg = ["--backbone", "vgg19", "steps=1", "crop=32", "batch=1", "device=cpu", "--out", tmp_path / "run"]
+    for words in (
+        ["train", photos, *vgg, "--weights", file],
+        ["train", photos, *QUICK, "--out", tmp_path / "run", "--init", file],
+        ["predict", file, photos / "1.jpg", "--out", tmp_path / "run"],
+        ["export", file, "--out", tmp_path / "run" / "m.onnx"],
+    ):
+        code, _, err = run(*words)
+        one_sentence(code, err, "given.pth", reason)
+        assert "orch" not in err.replace(str(tmp_path), "")
+    assert not (tmp_path / "run").exists()
+
+
+def test_a_checkpoint_is_no_weights_of_a_trunk(tmp_path: Path, photos: Path, model: Path, run: Run) -> None:
+    vgg = ["--backbone", "vgg19", "steps=1", "crop=32", "batch=1", "device=cpu", "--out", tmp_path / "run"]
+    code, _, err = run("train", photos, *vgg, "--weights", model)
+    one_sentence(code, err, "tiny.ckpt", "is a papm checkpoint", "--init")
+
+
+def test_a_folder_without_images_is_told_so(tmp_path: Path, model: Path, run: Run) -> None:
+    (tmp_path / "empty" / "sub").mkdir(parents=True)
+    for inside in ((), ("sub/notes.txt",)):
+        for name in inside:
+            (tmp_path / "empty" / name).write_text("1 2\n")
+        for words in (
+            ["data", "info", tmp_path / "empty"],
+            ["data", "check", tmp_path / "empty"],
+            ["train", tmp_path / "empty", *QUICK, "--out", tmp_path / "run"],
+            ["eval", model, tmp_path / "empty"],
+            ["predict", model, tmp_path / "empty", "--out", tmp_path / "run"],
+        ):
+            code, _, err = run(*words)
+            one_sentence(code, err, f"{tmp_path / 'empty'}: there are no images in this folder")
+
+
+def altered(model: Path, path: Path, *keys: str, to: object) -> Path:
+    """A checkpoint with one thing of it changed."""
+    values = torch.load(model, weights_only=True)
+    place = values
+    for key in keys[:-1]:
+        place = place.setdefault(key, {})
+    place[keys[-1]] = to
+    torch.save(values, path)
+    return path
+
+
+@pytest.mark.parametrize(
+    ("keys", "to", "says"),
+    [
+        (("papm", "config", "options", "min_side"), 20_000, "min_side"),
+        (("papm", "config", "options", "min_side"), 100_000, "min_side"),
+        (("papm", "options", "num_classes"), 10**9, "num_classes"),
+        (("papm", "step"), float("inf"), "not a whole papm checkpoint"),
+        (("papm", "format"), 99, "newer papm"),
+        (("papm", "format"), "x", "its format is 'x'"),
+        (("state_dict", "network.output.weight"), torch.empty(1, 32, 1, 1, device="meta"), "without values"),
+        (("state_dict", "network.output.weight"), torch.zeros(1, 32, 1, 1).to_sparse(), "sparse"),
+        (("state_dict", "network.output.weight"), torch.ones(1, 32, 1, 1).bool(), "torch.bool"),
+    ],
+)
+def test_predict_refuses_altered_checkpoints(
+    tmp_path: Path, photos: Path, model: Path, run: Run, keys: tuple[str, ...], to: object, says: str
+) -> None:
+    path = altered(model, tmp_path / "altered.ckpt", *keys, to=to)
+    if says == "newer papm":
+        altered(path, path, "papm", "version", to="x" * 10**6)
+    code, _, err = run("predict", path, photos / "1.jpg", "--out", tmp_path / "results", "--device", "cpu")
+    one_sentence(code, err, "altered.ckpt", says)
+    assert len(err) < len(str(path)) + 300 and not (tmp_path / "results").exists()
+
+
+def test_predict_enlarges_no_image_beyond_the_limit(tmp_path: Path, model: Path, run: Run) -> None:
+    Image.new("RGB", (4000, 2)).save(tmp_path / "strip.png")
+    path = altered(model, tmp_path / "altered.ckpt", "papm", "config", "options", "min_side", to=4096)
+    code, _, err = run("predict", path, tmp_path / "strip.png", "--out", tmp_path / "results", "--device", "cpu")
+    one_sentence(code, err, "strip.png", "would be enlarged to 8192000×4096")

@@ -7,6 +7,7 @@ import json
 import os
 import subprocess
 import sys
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -453,6 +454,7 @@ def test_wrong_usage_is_2(papm: Papm, photos: Path) -> None:
     assert papm("check", photos, "--stirct").code == 2
 
 
+@pytest.mark.slow
 def test_as_a_process(photos: Path) -> None:
     """The whole of it once, in a narrow terminal: the exit code and what goes where."""
     (photos / "b_0.txt").write_text("1 2\nx 2\n")
@@ -529,3 +531,12 @@ def test_the_side_of_a_box_is_chosen(papm: Papm, photos: Path, tmp_path: Path) -
     assert papm("convert", photos, "--out", tmp_path / "o", "--to", "voc", "--box", "4").code == 0
     boxes = data.open_spec(str(tmp_path / "o"))["all"][5].boxes
     assert boxes is not None and boxes[0].tolist() == pytest.approx([4.25, 2, 8.25, 6])
+
+
+def test_stats_of_a_heap_of_points(papm: Papm, tmp_path: Path) -> None:
+    Image.new("RGB", (32, 32)).save(tmp_path / "a.png")
+    (tmp_path / "a.txt").write_text("5 5\n" * 100_000)
+    start = time.process_time()
+    made = papm("stats", tmp_path, "--html", tmp_path / "page.html", "--json")
+    assert time.process_time() - start < 30 and (tmp_path / "page.html").exists()
+    assert sum(b["n"] for b in made.json["all"]["px to the nearest neighbour"]) == 100_000

@@ -172,8 +172,15 @@ class TestPointsOfAModel:
 
     def test_qnrf(self, papm: Papm, world: World, found: list[torch.Tensor]) -> None:
         truth = [s.points for s in data.open_spec(SCENES)["test"]]
+        counter = Counter.load(world.run, "cpu")
+        scores = [counter.predict(s.image).scores for s in data.open_spec(SCENES)["test"]]
+        expected = qnrf(found, truth, scores=scores)  # type: ignore[arg-type]
         said = papm(world.run, SCENES, "--localization", "qnrf", "--json").json
-        assert {k: said[k] for k in qnrf(found, truth).to_dict()} == qnrf(found, truth).to_dict()
+        assert {k: said[k] for k in expected.to_dict()} == expected.to_dict()
+        assert 0 < said["auc"] <= said["recall"]
+        assert f"as the score falls, mean of 1…100 px: {expected.auc:.4f}" in papm(
+            world.run, SCENES, "--localization", "qnrf"
+        ).out.replace("\n", " ")
         said = papm(world.run, SCENES, "--localization", "qnrf", "--matching", "maximum", "--json").json
         assert said["f1"] == pytest.approx(qnrf(found, truth, matching="maximum").f1.mean())
 
@@ -202,6 +209,7 @@ class TestFiles:
     def test_qnrf(self, papm: Papm, files: tuple[str, ...], tmp_path: Path) -> None:
         said = papm("--localization", "qnrf", *files, "--json", "--out", tmp_path / "o.csv").json
         assert said["matching"] == "greedy" and said["curves"]["recall"][4] == pytest.approx(1 / 3)
+        assert said["auc"] is None  # the files have no scores
         assert said["curves"]["recall"][10] == pytest.approx(2 / 3)  # the second pair is 11 px long
         said = papm("--localization", "qnrf", "--matching", "maximum", *files, "--json").json
         assert said["curves"]["recall"][4] == pytest.approx(2 / 3) and said["auc_threshold"] == said["f1"]
@@ -217,6 +225,7 @@ class TestFiles:
         assert said.code == 0 and "sigma_l" in said.out and "66.67" in said.out and "3 images: 3 points" in said.out
         said = papm("--localization", "qnrf", *files)
         assert said.code == 0 and "greedy" in said.out and "100 px" in said.out and said.out.count("AUC") == 2
+        assert "not comparable, the predictions have no scores" in said.out
         assert "8 px" in papm("--localization", "nwpu", "--radius", "8", *files).out
 
     def test_the_truth_as_its_own_prediction(self, papm: Papm, tmp_path: Path) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import json
+from collections import Counter as Counted
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -12,11 +13,14 @@ import pytest
 import torch
 from PIL import Image
 
-from papm import checkpoint, models
+from papm import checkpoint, data, models
 from papm.checkpoint import ModelSpec
+from papm.errors import DataError
 from papm.images import read_image
 from papm.predict import overlay as overlays
+from papm.predict import results
 from papm.predict.predictor import Counter
+from papm.report.load import read_counted
 from papm.structures import Prediction
 
 Run = Callable[..., tuple[int, str, str]]
@@ -55,6 +59,21 @@ def test_images_of_one_name_do_not_replace_each_other(folders: Path, run_papm: R
     assert {r["image"] for r in rows(out / "points.csv")} == {"a/x.png", "b/x.png"}
     sizes = {path.name: tuple(read_image(path).shape[1:]) for path in (out / "overlays").iterdir()}
     assert sizes == {"a_x.png": (70, 90), "b_x.png": (260, 500)}
+
+
+@pytest.mark.parametrize("several", [False, True])
+def test_an_image_that_is_large_only_to_the_network(
+    folders: Path, run_papm: Run, monkeypatch: pytest.MonkeyPatch, several: bool
+) -> None:
+    """A strip is padded: what the network would compute is bounded, not only what the file holds."""
+    model, out = save(folders / "m.ckpt", "tiny"), folders / "out"
+    Image.new("RGB", (50_000, 1)).save(folders / "strip.png")  # 32 × 50,000 for a network
+    monkeypatch.setenv("PAPM_MAX_PIXELS", "1000000")
+    others = [folders / "a", folders / "b"] if several else []
+    code, _, error = run_papm("predict", model, folders / "strip.png", *others, "--out", out)
+    assert code == 2
+    assert "strip.png: 50000×1, resized and padded for this model, is 1.6 megapixels, more than the limit of 1" in error
+    assert (out / "counts.csv").exists() == several and (not several or len(rows(out / "counts.csv")) == 2)
 
 
 def test_several_models_count_together(folders: Path, run_papm: Run) -> None:
@@ -252,3 +271,62 @@ def test_regions_that_cannot_be_used(folders: Path, run_papm: Run) -> None:
     code, _, said = run_papm("predict", model, image, "--out", folders / "out", "--roi", folders / "empty")
     assert code == 2 and "there are no masks (NAME.png) in this folder" in said
     assert not (folders / "out").exists()
+
+
+def test_a_full_disk_leaves_all_tables_of_a_call_or_none(
+    folders: Path, run_papm: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Room for counts.csv and not for points.csv: new counts beside old points would be a false result."""
+    model, out = save(folders / "m.ckpt", "tiny"), folders / "out"
+    words = ["predict", model, folders / "a", folders / "b", "--out", out, "--no-overlays"]
+
+    def full(*given: Any, **more: Any) -> None:
+        raise DataError(f"{given[1]}: cannot be written (No space left on device)")
+
+    for held in ({}, {name: name for name in ("counts.csv", "points.csv", "results.json")}):
+        out.mkdir(exist_ok=True)
+        for name, text in held.items():
+            (out / name).write_text(text)
+        with monkeypatch.context() as patched:
+            patched.setattr(results, "write_points", full)
+            code, said, error = run_papm(*words)
+        assert (code, said) == (2, "") and f"{out}/points.csv: cannot be written" in error
+        assert {p.name: p.read_text() for p in out.iterdir()} == held
+    assert run_papm(*words)[0] == 0 and len(rows(out / "counts.csv")) == 2
+    assert sorted(p.name for p in out.iterdir()) == ["counts.csv", "points.csv", "results.json"]
+
+
+FORMULAS = ["=1+cmd.png", "+1+1.png", "-2+3.png", "@SUM(1).png"]
+
+
+def test_names_of_images_are_no_formulas(tmp_path: Path, run_papm: Run) -> None:
+    """A spreadsheet computes what begins with one of these signs; what papm wrote itself it reads by the old names."""
+    photos, out = tmp_path / "photos", tmp_path / "out"
+    photos.mkdir()
+    for name in FORMULAS:
+        Image.new("RGB", (40, 40)).save(photos / name)
+        (photos / f"{Path(name).stem}.txt").write_text("5 5\n")
+    model = save(tmp_path / "m.ckpt", "tiny")
+    code, _, err = run_papm("predict", model, photos, "--out", out, "--device", "cpu")
+    assert code == 0, err
+    for table in ("counts.csv", "points.csv"):
+        assert {r["image"] for r in rows(out / table)} == {f"'{name}" for name in FORMULAS}
+    assert {o["image"] for o in json.loads((out / "results.json").read_text())} == set(FORMULAS)
+    code, _, err = run_papm("eval", model, photos, "--split", "all", "--out", tmp_path / "eval.csv", "--device", "cpu")
+    assert code == 0, err
+    stems = {Path(name).stem for name in FORMULAS}
+    assert {r["image"] for r in rows(tmp_path / "eval.csv")} == {f"'{stem}" for stem in stems}
+    assert {c.image for c in read_counted(tmp_path / "eval.csv")} == stems
+    code, _, err = run_papm("data", "convert", photos, "--to", "csv", "--out", tmp_path / "csv")
+    assert code == 0, err
+    [table] = (tmp_path / "csv").rglob("points.csv")
+    assert {r["image"] for r in rows(table)} == {f"'{name}" for name in FORMULAS}
+    (again,) = data.open("folder", tmp_path / "csv").values()
+    assert sorted(s.source.name for s in again.samples) == sorted(FORMULAS)
+    # dots as predicted are dots to train on
+    for name in FORMULAS:
+        (photos / f"{Path(name).stem}.txt").unlink()
+    (photos / "points.csv").write_text((out / "points.csv").read_text())
+    (predicted,) = data.open("folder", photos).values()
+    dots = Counted(r["image"] for r in rows(out / "points.csv"))
+    assert {f"'{s.source.name}": s.count for s in predicted.samples} == dots

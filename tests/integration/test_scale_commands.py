@@ -13,7 +13,7 @@ import scipy.io
 import torch
 from PIL import Image
 
-from papm import data
+from papm import checkpoint, data, models
 from papm.cli.dataset_io import pool
 from papm.config import from_mapping, load
 from papm.data.resize import Resize
@@ -21,6 +21,7 @@ from papm.engine import train as engine
 from papm.engine.build import resolve, with_bounds
 from papm.engine.evaluate import evaluate
 from papm.engine.result import scores
+from papm.inference import Inference
 from papm.metrics.game import game
 from papm.predict.predictor import Counter
 
@@ -68,6 +69,72 @@ def test_a_model_remembers_its_size(small: Path, run_papm: Run, tmp_path: Path) 
     assert code == 0 and json.loads(out)["mae"] == pytest.approx(plain), "at their own size, when asked for"
     code, out, _ = run_papm("eval", small, SCENES, "--localization", "nwpu", "--json")
     assert code == 0 and json.loads(out)["sigma_l"]["f1"] >= 0, "compared in pixels of the files"
+
+
+def noise(path: Path, width: int, height: int) -> Path:
+    pixels = np.random.default_rng(0).integers(0, 255, (height, width, 3), dtype=np.uint8)
+    Image.fromarray(pixels).save(path)
+    return path
+
+
+def test_an_image_shrunk_more_than_any_of_the_training_is_told(
+    small: Path, run_papm: Run, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The rule that halved every training image would make a mosaic's objects tiny."""
+    assert Counter.load(small, "cpu").inference.scales == pytest.approx((0.5, 0.5, 0.5))
+    mosaics = [noise(tmp_path / f"mosaic{k}.png", 960, 640) for k in range(2)]
+    words = ("predict", small, "--device", "cpu", "--out", tmp_path / "out")
+    code, out, err = run_papm(*words, *mosaics, noise(tmp_path / "usual.png", 96, 72), "--json")
+    found = json.loads(out)
+    assert code == 0 and [f["scale"] for f in found] == [0.05, 0.05, 0.5]
+    said = "shrunk 20 times before counting, from 960×640 to 48×32, because the model was trained with max_side=48; "
+    said += "its training images were shrunk 2 times at most."
+    assert [f.get("warning", "").startswith(said) for f in found] == [True, True, False]
+    (record,) = [r for r in caplog.records if r.levelname == "WARNING"]
+    assert record.getMessage().startswith(f"mosaic0.png: {said}") and "--scale 0.5" in record.getMessage()
+    assert "WARNING: 2 of 3 images were shrunk like that; results.json names them\n" in err
+    kept = json.loads((tmp_path / "out" / "results.json").read_text())
+    assert [f.get("warning") for f in kept] == [f.get("warning") for f in found]
+
+    caplog.clear()
+    code, out, _ = run_papm(*words, mosaics[0], "--scale", "0.5", "--tile", "256", "--json")
+    (tiled,) = json.loads(out)
+    assert code == 0 and tiled["scale"] == 0.5 and "warning" not in tiled and not caplog.records
+    plain = Counter.load(small, "cpu", scale=1)
+    with Image.open(mosaics[0]) as im:
+        half = im.resize((480, 320), Image.Resampling.BICUBIC)
+    assert tiled["count"] == pytest.approx(plain.predict(half).count, rel=1e-3), (
+        "the mosaic as training saw such images"
+    )
+
+
+def test_a_model_that_does_not_know_its_training_sizes_goes_by_the_factor(
+    run_papm: Run, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    network = models.create("tiny")
+    spec = checkpoint.ModelSpec("tiny", method="hd-papm", inference=Inference(resize=Resize(max_side=64)))
+    checkpoint.save(tmp_path / "old.ckpt", spec, network.state_dict())
+    for width, warned in ((250, False), (300, True)):
+        caplog.clear()
+        image = noise(tmp_path / f"{width}.png", width, 64)
+        code, out, _ = run_papm("predict", tmp_path / "old.ckpt", image, "--out", tmp_path / "out", "--json")
+        assert code == 0 and ("warning" in json.loads(out)[0]) == ("shrunk 4.69 times" in caplog.text) == warned
+    assert "how its training images were resized is not known" in caplog.text and "--scale 1" in caplog.text
+    for wrong in ("0", "-1", "nan", "17"):
+        code, _, err = run_papm("predict", tmp_path / "old.ckpt", image, "--scale", wrong)
+        assert code == 2 and "scale is a factor" in err and err.count("\n") == 1
+    code, _, err = run_papm("predict", tmp_path / "old.ckpt", image, "--scale", "1", "--with", tmp_path / "b.ckpt")
+    assert code == 2 and "--scale is for one model" in err
+
+
+def test_eval_names_the_image_that_is_shrunk_most(small: Path, run_papm: Run, tmp_path: Path) -> None:
+    for name, width in (("usual", 96), ("large", 400), ("larger", 600)):
+        noise(tmp_path / f"{name}.png", width, 72)
+        (tmp_path / f"{name}.txt").write_text("3 4\n")
+    code, _, err = run_papm("eval", small, tmp_path, "--split", "all", "--device", "cpu")
+    assert code == 0 and "WARNING: larger (and 1 more of 3): shrunk 12.5 times before counting, from 600×72" in err
+    code, _, err = run_papm("eval", small, tmp_path, "resize=none", "--split", "all", "--device", "cpu")
+    assert code == 0 and "shrunk" not in err
 
 
 def test_usual_sizes_are_spelt_out_and_resumable(tmp_path: Path) -> None:

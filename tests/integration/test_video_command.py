@@ -15,6 +15,7 @@ from PIL import Image
 from papm import checkpoint, models
 from papm.checkpoint import ModelSpec
 from papm.data.readers.regions import inside
+from papm.inference import Inference
 from papm.predict.predictor import Counter
 from papm.predict.video import Video, VideoWriter
 from papm.report.video import over_time
@@ -115,6 +116,12 @@ def test_a_bad_video_is_named_and_the_rest_is_counted(world: Path, run_papm: Run
     assert code == 2 and "--every is a number of seconds" in error
 
 
+def test_a_list_that_names_another_video_is_refused(world: Path, run_papm: Run) -> None:
+    (world / "list.mp4").write_text("ffconcat version 1.0\nfile clip.webm\n")
+    code, said, error = predict(run_papm, world, world / "list.mp4")
+    assert (code, said) == (2, "") and error == f"papm: {world / 'list.mp4'}: cannot be read as a video; is it whole?\n"
+
+
 @pytest.mark.parametrize("overlays", ["--overlays", "--no-overlays"])
 def test_where_nothing_can_be_written_no_result_is_told(world: Path, run_papm: Run, overlays: str) -> None:
     (world / "out").write_text("a file")
@@ -134,7 +141,7 @@ def test_a_place_that_the_pictures_cannot_take_costs_no_counts(world: Path, run_
 def test_json_has_the_counts_of_classes_and_models(world: Path, run_papm: Run) -> None:
     for name in ("m", "n"):
         network = models.create("tiny", num_classes=2)
-        spec = ModelSpec("tiny", {"num_classes": 2}, "hd-papm", classes=("car", "bus"))
+        spec = ModelSpec("tiny", {"num_classes": 2}, "hd-papm", inference=Inference(classes=("car", "bus")))
         checkpoint.save(world / f"{name}.ckpt", spec, network.state_dict())
     code, said, _ = predict(run_papm, world, world / "clip.webm", "--every", 9, "--with", world / "n.ckpt", "--json")
     (frame,) = json.loads(said)[0]["frames"]

@@ -14,7 +14,7 @@ from torch import Tensor
 import papm.losses as losses
 from papm.errors import ConfigError, DataError
 from papm.losses import LossContext, bayesian
-from papm.losses.bayesian import BayesianLoss, best, overlap, posterior, squared_distances
+from papm.losses.bayesian import RHO, BayesianLoss, best, overlap, posterior, squared_distances, targets
 from papm.structures import PointBatch
 
 S = 8
@@ -85,10 +85,12 @@ def test_the_short_side_is_that_of_the_image_or_else_of_the_crop(name: str) -> N
 
 
 def test_defaults_of_both_forms() -> None:
-    paper, released = losses.create("bl"), losses.create("bl", form="released")
-    assert isinstance(paper, BayesianLoss) and isinstance(released, BayesianLoss)
-    assert (paper.sigma, paper.rho, paper.form, paper.trim) == (8.0, 0.15, "paper", 0.0)
-    assert released.rho == 1.0
+    assert losses.options("bl") == {"sigma": 8.0, "rho": None, "form": "paper", "border": "whole", "trim": 0.0}
+    assert RHO == {"paper": 0.15, "released": 1.0}
+    density, points = scene()
+    for form, rho in RHO.items():
+        one, other = (losses.create("bl", form=form, rho=r)(density, points).total for r in (None, rho))
+        assert one == other
     assert losses.options("ial")["trim"] == 0.1
 
 
@@ -191,19 +193,19 @@ def test_targets_at_the_border() -> None:
     outer = PointBatch.from_list(
         [torch.tensor([[30.0, 30.0], [1.0, 1.0], [-2.0, 30.0], [-9.0, 30.0]])], extents=[torch.full((4,), 20.0)]
     )
-    kept, target = loss.targets((8, 8), PointBatch.from_list(inner), LossContext(halo=outer))
+    kept, target = targets((8, 8), PointBatch.from_list(inner), LossContext(halo=outer), S, "ratio")
     assert kept.valid.tolist() == [[True, True, True, False]]
     assert target[0].tolist() == pytest.approx([1, 0.55**2, 0.4, 0])
     # The part of the crop that counts is that of its mask.
     mask = torch.zeros(1, 64, 64, dtype=torch.bool)
     mask[:, 16:, 30:60] = True
-    _, target = loss.targets((8, 8), PointBatch.from_list(inner), LossContext(mask, halo=outer))
+    _, target = targets((8, 8), PointBatch.from_list(inner), LossContext(mask, halo=outer), S, "ratio")
     assert target[0].tolist() == pytest.approx([0.5, 0, 0, 0])
     # Its columns bound x and its rows y.
     aside = PointBatch.from_list([torch.tensor([[40.0, 20.0]])], extents=[torch.tensor([20.0])])
     mask = torch.zeros(1, 64, 64, dtype=torch.bool)
     mask[:, :24, 36:] = True
-    _, target = loss.targets((8, 8), aside, LossContext(mask, halo=aside))
+    _, target = targets((8, 8), aside, LossContext(mask, halo=aside), S, "ratio")
     assert target[0].tolist() == pytest.approx([0.7 * 0.7])
     out = loss(torch.rand(1, 1, 8, 8), outer, context=LossContext(halo=outer))
     assert torch.isfinite(out.total)
@@ -218,10 +220,10 @@ def test_targets_at_the_border() -> None:
     ("options", "message"),
     [
         ({"form": "papre"}, "did you mean 'paper'"),
-        ({"border": "box"}, "unknown border rule"),
-        ({"sigma": 0.0}, "sigma of the Bayesian loss must be positive"),
-        ({"rho": -1.0}, "rho of the Bayesian loss must be positive"),
-        ({"trim": 1.0}, "trim is the share"),
+        ({"border": "box"}, "unknown border of loss 'bl'"),
+        ({"sigma": 0.0}, "sigma of loss 'bl' must be positive"),
+        ({"rho": -1.0}, "rho of loss 'bl' must be positive"),
+        ({"trim": 1.0}, "trim .* is the share"),
     ],
 )
 def test_wrong_options(options: dict[str, object], message: str) -> None:
@@ -234,7 +236,7 @@ def test_nan_and_several_maps_are_refused() -> None:
     density[2, 0, 1, 1] = math.nan
     with pytest.raises(DataError, match="image 2"):
         losses.create("bl")(density, points)
-    with pytest.raises(ConfigError, match="one map an image, the network gives 2"):
+    with pytest.raises(ConfigError, match="one map per image, the network gives 2"):
         losses.create("bl")(torch.zeros(1, 2, 4, 4), [torch.zeros(0, 2)])
 
 

@@ -13,7 +13,7 @@ from torch import Tensor
 import papm.losses as losses
 from papm.errors import ConfigError, DataError
 from papm.losses import LossContext
-from papm.losses.kdmg import KernelLoss, normalized, place
+from papm.losses.kdmg import KernelLoss, kernels, normalized, place, target
 from papm.structures import PointBatch
 
 S = 8
@@ -24,6 +24,10 @@ def make(**options: object) -> KernelLoss:
     loss = losses.create("kdmg", stride=S, **options)
     assert isinstance(loss, KernelLoss)
     return loss
+
+
+def target_of(loss: KernelLoss, density: Tensor, points: PointBatch, context: LossContext | None) -> Tensor:
+    return target(density, points, context, S, loss.generator)
 
 
 def scene(
@@ -92,7 +96,7 @@ def test_normalised_kernels_are_positive_with_sum_one(values: list[float]) -> No
 def test_equals_the_formula() -> None:
     density, points, context = scene()
     loss = make()
-    target = loss.target(density, PointBatch.from_list(points), context).double()
+    target = target_of(loss, density, PointBatch.from_list(points), context).double()
     out = loss(density, points, context=context)
     squares, angles = 0.0, 0.0
     for z, t in zip(density, target.detach()):
@@ -107,19 +111,55 @@ def test_equals_the_formula() -> None:
 def test_the_target_itself_costs_nothing() -> None:
     density, points, context = scene()
     loss = make()
-    target = loss.target(density.float(), PointBatch.from_list(points), context).detach()
+    target = target_of(loss, density.float(), PointBatch.from_list(points), context).detach()
     assert float(loss(target, points, context=context).total.detach()) == pytest.approx(0, abs=1e-5)
 
 
-def test_kernels_begin_as_gaussians_and_follow_the_image() -> None:
+def test_the_generator_is_the_published_one() -> None:
+    """3×3 convolutions 3 → 32 → 64 → 128 → 128 → s², LeakyReLU 0.01 and a max-pool after each but the last; N(0, 0.01)."""
+    layers = list(make(side=7).generator.layers)
+    convolutions = [m for m in layers if isinstance(m, torch.nn.Conv2d)]
+    assert [(c.in_channels, c.out_channels) for c in convolutions] == [
+        (3, 32),
+        (32, 64),
+        (64, 128),
+        (128, 128),
+        (128, 49),
+    ]
+    assert all((c.kernel_size, c.stride, c.padding) == ((3, 3), (1, 1), (1, 1)) for c in convolutions)
+    kinds = [type(m).__name__ for m in layers]
+    assert kinds == ["Conv2d", "LeakyReLU", "MaxPool2d"] * 4 + ["Conv2d"] and layers[1].negative_slope == 0.01
+    for c in convolutions:
+        assert c.bias is not None and not c.bias.any()
+        weight = c.weight.detach()
+        assert float(weight.std()) == pytest.approx(0.01, rel=0.1) and abs(float(weight.mean())) < 1e-3
+
+
+def test_the_map_of_kernels_by_hand() -> None:
+    """What convolutions, slopes and pools written one by one give, at a size that is and one that is not a multiple of 16."""
+    loss, rng = make(channels=3), torch.Generator().manual_seed(1)
+    c = [m for m in loss.generator.layers if isinstance(m, torch.nn.Conv2d)]
+    for size, cells in (((48, 32), (3, 2)), ((40, 33), (3, 3))):
+        x = torch.randn(2, 3, *size, generator=rng)
+        made = loss.generator(x)
+        for layer in c[:-1]:
+            x = torch.nn.functional.conv2d(x, layer.weight, layer.bias, padding=1)
+            x = torch.where(x > 0, x, 0.01 * x)
+            x = torch.nn.functional.pad(x, (0, x.shape[3] % 2, 0, x.shape[2] % 2), value=-torch.inf)
+            x = x.unfold(2, 2, 2).unfold(3, 2, 2).amax((4, 5))
+        x = torch.nn.functional.conv2d(x, c[-1].weight, c[-1].bias, padding=1)
+        assert made.shape[-2:] == cells and torch.allclose(made, x, atol=1e-9)
+
+
+def test_kernels_follow_the_image() -> None:
     density, points, context = scene()
     loss = make()
     batch = PointBatch.from_list(points)
     assert context.images is not None
-    kernels = loss.kernels(context.images, batch)[0].view(-1, 5, 5)
-    assert (kernels.flatten(1).argmax(1) == 12).all() and float(kernels.sum((1, 2)).min()) == pytest.approx(1)
-    other = loss.target(density, batch, LossContext(images=-context.images))
-    assert not torch.allclose(other, loss.target(density, batch, context), atol=1e-7)
+    own = kernels(loss.generator, context.images, batch)[0]
+    assert own.sum(1).tolist() == pytest.approx([1] * len(own))
+    other = target_of(loss, density, batch, LossContext(images=-context.images))
+    assert not torch.allclose(other, target_of(loss, density, batch, context), atol=1e-7)
     first = loss(density[:1], points[:1], context=LossContext(images=context.images[:1])).total
     swapped = loss(density[:1], points[:1], context=LossContext(images=context.images[1:2])).total
     assert float(first.detach()) != float(swapped.detach())  # each map has the kernels of its own image
@@ -132,7 +172,7 @@ def test_a_point_has_the_kernel_of_its_place_in_the_image() -> None:
     xy = torch.tensor([[75.0, 10.0], [17.0, 33.0], [15.9, 47.0], [79.9, 47.9]])
     with torch.no_grad():
         made = loss.generator(images)[0]
-        found = loss.kernels(images, PointBatch.from_list([xy]))[0]
+        found = kernels(loss.generator, images, PointBatch.from_list([xy]))[0]
     assert made.shape == (25, 3, 5)
     expected = torch.stack([normalized(made[:, row, column]) for row, column in ((0, 4), (2, 1), (2, 0), (2, 4))])
     assert torch.allclose(found, expected, atol=1e-7)
@@ -144,7 +184,7 @@ def test_nothing_is_asked_of_cells_that_do_not_count() -> None:
     density, context = torch.zeros(1, 1, 8, 8), scene((1,))[2]
     points = [torch.tensor([[30.0, 20.0], [10.0, 50.0]])]
     with torch.no_grad():
-        target = loss.target(density, PointBatch.from_list(points), context)
+        target = target_of(loss, density, PointBatch.from_list(points), context)
     mask = torch.zeros(1, 64, 64, dtype=torch.bool)
     mask[:, :, :32] = True
     assert float(target[..., 4:].sum()) > 0.1
@@ -155,9 +195,12 @@ def test_nothing_is_asked_of_cells_that_do_not_count() -> None:
 
 def test_gradients_of_both_sides() -> None:
     density, points, context = scene((3, 0), side=32)
-    loss = make(side=3, channels=2).double()
+    loss = make(side=3, channels=1).double()
     parameters = list(loss.parameters())
     assert parameters and context.images is not None
+    with torch.no_grad():
+        for p in parameters:  # activations of about one: steps of finite differences must not change who wins a pool
+            p.mul_(40)
     context = LossContext(images=context.images.double())
 
     def total(z: Tensor, *_: Tensor) -> Tensor:
@@ -169,9 +212,9 @@ def test_gradients_of_both_sides() -> None:
 
 def test_counter_and_generator_learn_together_and_keep_the_count() -> None:
     density, points, context = scene((6, 11))
-    loss = make()
+    loss = make(channels=8)  # to be quick
     z = density.float().clone().requires_grad_()
-    before = loss.kernels(context.images, PointBatch.from_list(points)).detach()  # type: ignore[arg-type]
+    before = kernels(loss.generator, context.images, PointBatch.from_list(points)).detach()  # type: ignore[arg-type]
     optimizer = torch.optim.Adam([{"params": [z], "lr": 0.02}, {"params": loss.parameters(), "lr": 1e-3}])
     values = []
     for _ in range(60):
@@ -182,12 +225,12 @@ def test_counter_and_generator_learn_together_and_keep_the_count() -> None:
         values.append(out.total.item())
     assert values[-1] < 0.1 * values[0]
     batch = PointBatch.from_list(points)
-    after = loss.kernels(context.images, batch).detach()  # type: ignore[arg-type]
+    after = kernels(loss.generator, context.images, batch).detach()  # type: ignore[arg-type]
     assert (after - before).abs().max() > 1e-3
-    assert loss.target(z, batch, context).sum((1, 2, 3)).tolist() == pytest.approx([6, 11], rel=1e-4)
+    assert target_of(loss, z, batch, context).sum((1, 2, 3)).tolist() == pytest.approx([6, 11], rel=1e-4)
     # With the map held fixed the generator alone lowers the loss: the kernels come to meet it.
     fixed = density.float()
-    alone = make()
+    alone = make(channels=8)
     optimizer = torch.optim.Adam(alone.parameters(), lr=3e-3)
     values = []
     for _ in range(40):
@@ -209,7 +252,7 @@ def test_without_images_one_kernel_is_learned() -> None:
         torch.testing.assert_close(made.total, loss(density, points, context=grey).total)
     made.total.backward()
     assert density.grad is not None and all(p.grad is not None for p in loss.parameters())
-    target = loss.target(density, PointBatch.from_list(points), None)
+    target = target_of(loss, density, PointBatch.from_list(points), None)
     torch.testing.assert_close(target.sum((1, 2, 3)), torch.tensor([9.0, 0.0, 4.0]))
 
 
@@ -226,8 +269,8 @@ def test_images_must_fit_the_map() -> None:
     [
         ({"side": 4}, "odd number of cells"),
         ({"side": 0}, "odd number of cells"),
-        ({"channels": 1}, "whole number ≥ 2"),
-        ({"w_density": 0.0, "w_cosine": 0.0}, "nor both zero"),
+        ({"channels": 0}, "whole number ≥ 1"),
+        ({"w_density": 0.0, "w_cosine": 0.0}, "must not be zero"),
         ({"w_cosine": -1.0}, "must not be negative"),
     ],
 )
@@ -241,7 +284,7 @@ def test_nan_and_several_maps_are_refused() -> None:
     density[2, 0, 1, 1] = math.nan
     with pytest.raises(DataError, match="image 2"):
         make()(density, points, context=context)
-    with pytest.raises(ConfigError, match="one map an image, the network gives 2"):
+    with pytest.raises(ConfigError, match="one map per image, the network gives 2"):
         make()(torch.zeros(1, 2, 4, 4), [torch.zeros(0, 2)])
 
 

@@ -1,4 +1,4 @@
-"""No loss waits for the device: what a CUDA graph can record, checked without one.
+"""No loss waits for the device: what a CUDA graph can capture, checked without one.
 
 Tensors of the meta device have a shape and no values: whatever needs a value (`.item()`, `.tolist()`, `if tensor`, `nonzero`,
 an index that is a mask) raises. They pass for CUDA ones here, so that losses take the path they take there; the kernels
@@ -20,17 +20,15 @@ from torch.overrides import TorchFunctionMode
 from papm import losses
 from papm.losses import LossContext, PointLoss
 from papm.losses.base import CountingLoss
-from papm.losses.forward import ForwardLoss
-from papm.losses.regions import RegionLoss
+from papm.losses.forward_correction import ForwardLoss
 from papm.matching import cuda as matching_cuda
 from papm.structures import LossOutput, PointBatch, PointProposals
 from papm.transport import cuda as transport_cuda
-from papm.transport import triton_kernels
 
 B, N, SIDE, STRIDE = 2, 7, 64, 8
 DENSITY = [name for name in losses.names() if not isinstance(losses.create(name), PointLoss)]
 POINTS = [name for name in losses.names() if name not in DENSITY]
-# Where there is a GPU, kernels would really be launched, on tensors without memory; there test_recorded.py has the real thing.
+# Where there is a GPU, kernels would really be launched, on tensors without memory; there test_graphed.py has the real thing.
 pytestmark = pytest.mark.skipif(torch.cuda.is_available(), reason="for machines without a GPU")
 
 
@@ -64,7 +62,6 @@ def cuda_without_values(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     monkeypatch.setattr(matching_cuda, "available", lambda device: True)
     monkeypatch.setattr(matching_cuda, "solve", assigned)
     monkeypatch.setattr(transport_cuda, "available", lambda device: False)
-    monkeypatch.setattr(triton_kernels, "available", lambda: False)  # installed without a GPU, it finds none
     yield
     for cached in (transport_cuda.available, matching_cuda.available):
         getattr(cached, "cache_clear", lambda: None)()
@@ -119,15 +116,6 @@ def test_density_losses_wait_for_nothing(name: str, known: bool) -> None:
     guarded(loss, lambda: loss(density(), batch, context=context(batch) if known else None))
 
 
-@pytest.mark.parametrize("name", DENSITY)
-def test_losses_on_blocks_wait_for_nothing(name: str) -> None:
-    loss = losses.create(name, stride=STRIDE).to("meta")
-    if loss.needs_images:
-        return
-    blocks, batch = RegionLoss(loss, 32), points()
-    guarded(blocks, lambda: blocks(density(), batch, context=context(batch)))
-
-
 @pytest.mark.parametrize(
     ("name", "kind"),
     [("hd-papm", "ring"), ("hd-papm", "disc"), ("hd-papm", "gaussian"), ("bl", "ring"), ("al-papm", "ring")],
@@ -135,9 +123,9 @@ def test_losses_on_blocks_wait_for_nothing(name: str) -> None:
 @pytest.mark.parametrize("known", [True, False], ids=["context", "crop alone"])
 def test_corrected_losses_wait_for_nothing(name: str, kind: Any, known: bool) -> None:
     batch = points()
-    for margin, region in ((0, 0), (16, 32)):
+    for margin in (0, 16):
         loss = losses.create(name, stride=STRIDE).to("meta")
-        around = ForwardLoss(RegionLoss(loss, region, margin) if region else loss, 12.0, kind, margin)
+        around = ForwardLoss(loss, 12.0, kind, margin)
         given = context(batch) if known else None
         guarded(around, functools.partial(lambda *a: a[0](density(), batch, context=a[1]), around, given))
 
@@ -145,8 +133,8 @@ def test_corrected_losses_wait_for_nothing(name: str, kind: Any, known: bool) ->
 @pytest.mark.parametrize("name", POINTS)
 @pytest.mark.parametrize(
     "options",
-    [{}, {"ignore_border": 8.0}, {"normalizer": "n1", "point_weight": 0.0}, {"count_weight": 0.1}],
-    ids=["plain", "border", "normalizer", "count"],
+    [{}, {"published": True, "point_weight": 0.0}],
+    ids=["plain", "published"],
 )
 @pytest.mark.parametrize("known", [True, False], ids=["context", "crop alone"])
 def test_point_losses_wait_for_nothing(name: str, options: dict[str, Any], known: bool) -> None:

@@ -14,7 +14,7 @@ from torch import Tensor
 import papm.losses as losses
 from papm.errors import ConfigError, DataError
 from papm.losses import LossContext
-from papm.losses.noisecc import FLOOR, NoiseLoss, background_variance, covariance, moments
+from papm.losses.noisecc import FLOOR, Noise, background_variance, covariance, moments
 from papm.structures import PointBatch
 from papm.transport.windows import cell_centres
 
@@ -84,41 +84,81 @@ def test_the_mean_holds_the_mass_of_the_points_inside() -> None:
 
 
 def test_without_noise_nothing_varies() -> None:
-    """α → 0: v → 0 for points and background, so that only the floor is left."""
+    """α → 0: v → 0 for points, so that only the background and the floor are left."""
     batch = batch_of(scene((5,))[1])
     _, variance = moments(batch, (8, 8), 8, alpha=1e-9)
     assert float(variance.max()) < 1e-9
-    empty = background_variance(torch.full((1, 4), 1e4).double(), torch.tensor([512.0]).double(), 8, 1e-9, 64.0, 0.15)
-    assert float(empty.max()) < 1e-9
-    loss = losses.create("noisecc", noise=1e-5)
-    assert isinstance(loss, NoiseLoss)
-    _, variance = loss.distribution(batch, (8, 8), torch.tensor([64.0]).double(), None)
-    assert float(variance.max()) < 1.01 * 8**4 * FLOOR + 1e-9
+    loss = Noise(alpha=1e-10)
+    short = torch.tensor([1e6]).double()  # an image so large that the background begins outside this crop
+    _, variance, own = loss.distribution(batch, (8, 8), short, None)
+    assert float(own.max()) < 1e-9 and float(variance.max()) < 1.01 * 8**4 * FLOOR + 1e-9
 
 
-def test_the_background_varies_as_one_point_would() -> None:
-    """Far from the points the variance is that at a point; near them the background adds nothing."""
-    _, at_point = moments(batch_of([torch.tensor([[4.0, 4.0]])]), (1, 1), 8)
-    short = torch.tensor([768.0]).double()
-    found = background_variance(torch.tensor([[1e6, 0.0]]).double(), short, 8, 64.0, 64.0, 0.15)
-    assert float(found[0, 0]) == pytest.approx(float(at_point), rel=1e-6)
-    assert float(found[0, 1]) < 1e-6 * float(at_point)
+@pytest.mark.parametrize(("alpha", "beta"), [(64.0, 64.0), (25.0, 100.0)])
+def test_the_background_is_the_expected_square_of_one_more_point(alpha: float, beta: float) -> None:
+    """As drawn: a point at that distance from the cell, moved by the noise; μ has none of it, so no mean is subtracted."""
+    rng = np.random.default_rng(0)
+    short, stride = 160.0, 8
+    nearest = torch.tensor([[1e8, 400.0, 100.0, 0.0]]).double()
+    found = background_variance(nearest, torch.tensor([short]).double(), stride, alpha, beta, 0.15)[0]
+    for d2, value in zip(nearest[0].tolist(), found.tolist()):
+        away = 0.15 * short * math.exp(-math.sqrt(d2) / math.sqrt(alpha + beta))
+        true = np.array([away, 0.0]) - math.sqrt(alpha) * rng.standard_normal((400_000, 2))
+        held = stride**2 * np.exp(-(true**2).sum(1) / (2 * beta)) / (2 * np.pi * beta)
+        assert value == pytest.approx(float((held**2).mean()), rel=0.02)
 
 
-def dense(loss: NoiseLoss, z: Tensor, points: Tensor, short: float) -> float:
+def test_far_from_all_points_the_variance_is_the_backgrounds() -> None:
+    """1/(4πβ·2π(α + β/2)), S⁴ for a cell: with α = β four times the variance of a point at its own place. Near points none."""
+    loss = Noise()
+    dot = torch.tensor([[4.0, 4.0]])
+    _, variance, own = loss.distribution(batch_of([dot]), (128, 128), torch.tensor([1024.0]).double(), None)
+    far = 8**4 / (4 * math.pi * 64 * 2 * math.pi * 96)
+    assert float(variance[0, -1]) == pytest.approx(far, rel=1e-6)
+    assert float(own[0, -1]) < 1e-12 and float(own[0, 0]) == pytest.approx(far / 4, rel=1e-6)
+    assert float(variance[0, 0]) == pytest.approx(far / 4, rel=1e-6)
+
+
+def test_stray_density_costs_what_the_background_says() -> None:
+    """Δ more in one far cell costs w·½Δ²/v there, whatever the dots are."""
+    dots = [torch.tensor([[20.0, 24.0], [30.0, 10.0]])]
+    loss = losses.create("noisecc")
+    mean = moments(batch_of(dots), (128, 128), 8)[0][:, None]
+    stray = mean * 2 / mean.sum()
+    stray[..., 100, 100] += 0.01
+    far = 8**4 / (4 * math.pi * 64 * 2 * math.pi * 96)
+    factor = 2 / float(mean.sum())
+    assert float(loss(stray, dots).total) == pytest.approx(0.01 * 0.5 * 0.01**2 / (far * factor**2), rel=1e-4)
+
+
+def test_the_block_is_of_cells_near_points() -> None:
+    """Ranked without the background: in a large sparse crop empty cells vary most, but not because of the points."""
+    rng = torch.Generator().manual_seed(0)
+    dots = 512 * torch.rand(10, 2, generator=rng, dtype=torch.float64)
+    loss = Noise()
+    batch = batch_of([dots])
+    _, variance, own = loss.distribution(batch, (64, 64), torch.tensor([512.0]).double(), None)
+    residual = torch.rand(1, 64 * 64, generator=rng, dtype=torch.float64)
+    solved = loss.precision_times(residual, variance, own, batch, 64)
+    changed = (solved - residual / variance).abs()[0] > 1e-6 * (residual / variance).abs()[0]
+    near = torch.cdist(cell_centres((64, 64), 8, dots), dots).amin(1)
+    assert 20 < int(changed.sum()) <= 100 and float(near[changed].max()) < 24
+
+
+def dense(loss: Noise, z: Tensor, points: Tensor, short: float) -> float:
     """½(z - fμ)ᵀ(f²Σ)⁻¹(z - fμ) of one image with all of Σ written down."""
     h, w = z.shape
     batch = batch_of([points])
-    mean, variance = (t[0] for t in loss.distribution(batch, (h, w), torch.tensor([short]).double(), None))
+    mean, variance, own = (t[0] for t in loss.distribution(batch, (h, w), torch.tensor([short]).double(), None))
     cells = cell_centres((h, w), loss.stride, points.double())
     full = covariance(batch, cells[None], loss.stride, loss.alpha, loss.beta)[0]
-    order = sorted(range(h * w), key=lambda k: -float(variance[k]))
+    order = sorted(range(h * w), key=lambda k: -float(own[k]))
     members, reached = [], 0.0
     for k in order[: loss.rank]:
-        if reached >= loss.share * float(variance.sum()):
+        if reached >= loss.share * float(own.sum()):
             break
         members.append(k)
-        reached += float(variance[k])
+        reached += float(own[k])
     sigma = torch.diag(variance)
     for i in members:
         for j in members:
@@ -132,10 +172,8 @@ def dense(loss: NoiseLoss, z: Tensor, points: Tensor, short: float) -> float:
 def test_the_likelihood_is_the_dense_one(rank: int, share: float) -> None:
     """Batched with images of other lengths and an empty one, equal to each alone with the whole matrix inverted."""
     density, points = scene((9, 0, 30, 1))
-    loss = losses.create("noisecc", rank=rank, share=share)
-    assert isinstance(loss, NoiseLoss)
-    out = loss(density, points)
-    expected = [dense(loss, density[b, 0], points[b], 64.0) for b in (0, 2, 3)]
+    out = losses.create("noisecc", rank=rank, share=share)(density, points)
+    expected = [dense(Noise(rank=rank, share=share), density[b, 0], points[b], 64.0) for b in (0, 2, 3)]
     assert float(out.terms["likelihood"]) == pytest.approx(sum(expected) / 4, rel=1e-6)
     assert float(out.terms["empty"]) == pytest.approx(float(density[1].sum()) / 4)
     assert out.weights == {"likelihood": 0.01, "empty": 1.0}
@@ -164,7 +202,6 @@ def test_noise_of_the_kind_assumed_is_likelier_than_other_errors() -> None:
     kernel = torch.exp(-(true[:, None] - cells).square().sum(-1) / 128) / (2 * math.pi * 64) * 64
     truth = kernel.sum(0).view(1, 1, 32, 32)
     loss = losses.create("noisecc")
-    assert isinstance(loss, NoiseLoss)
     mean, _ = moments(batch_of([dots]), (32, 32), 8)
     error = truth[0, 0] - mean[0]
     shuffled = error.flatten()[torch.randperm(1024, generator=rng)].view(1, 1, 32, 32)
@@ -185,7 +222,6 @@ def test_cells_that_do_not_count_take_no_part() -> None:
     mask = torch.zeros(1, 64, 64, dtype=torch.bool)
     mask[:, :32, :32] = True
     loss = losses.create("noisecc")
-    assert isinstance(loss, NoiseLoss)
     density = torch.rand(1, 1, 8, 8, dtype=torch.float64)
     sizes = torch.tensor([[32.0, 32.0]])
     whole = loss(density, points, context=LossContext(mask, sizes=sizes)).total
@@ -195,11 +231,11 @@ def test_cells_that_do_not_count_take_no_part() -> None:
 
 @pytest.mark.parametrize("option", ["noise", "sigma", "weight", "rho", "jitter"])
 def test_wrong_options(option: str) -> None:
-    with pytest.raises(ConfigError, match=f"{option} of NoiseCC must be positive"):
+    with pytest.raises(ConfigError, match=f"{option} of loss 'noisecc' must be positive"):
         losses.create("noisecc", **{option: 0.0})
-    for given_ in ({"rank": -1}, {"share": 1.5}):
-        with pytest.raises(ConfigError, match="rank is a whole number"):
-            losses.create("noisecc", **given_)
+    for key, value, message in (("rank", -1, "is a whole number ≥ 0"), ("share", 1.5, "is a share between 0 and 1")):
+        with pytest.raises(ConfigError, match=f"{key} of loss 'noisecc' {message}"):
+            losses.create("noisecc", **{key: value})
 
 
 def test_nan_and_several_maps_are_refused() -> None:
@@ -207,7 +243,7 @@ def test_nan_and_several_maps_are_refused() -> None:
     density[2, 0, 1, 1] = math.nan
     with pytest.raises(DataError, match="image 2"):
         losses.create("noisecc")(density, points)
-    with pytest.raises(ConfigError, match="one map an image, the network gives 2"):
+    with pytest.raises(ConfigError, match="one map per image, the network gives 2"):
         losses.create("noisecc")(torch.zeros(1, 2, 4, 4), [torch.zeros(0, 2)])
 
 

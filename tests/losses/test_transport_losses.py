@@ -10,11 +10,10 @@ import torch
 from torch import Tensor
 
 from papm.errors import ConfigError, DataError
-from papm.losses import LossContext
+from papm.losses import LossContext, create
 from papm.losses import unbalanced as module
-from papm.losses.base import create
-from papm.losses.transport import TransportLoss, sum_pool
-from papm.losses.unbalanced import UnbalancedLoss, matched_kappa
+from papm.losses.transport import PERSPECTIVE_SCALE, sum_pool
+from papm.losses.unbalanced import UNIT, matched_kappa
 from papm.structures import DensityOutput, PointBatch
 from papm.transport import create_cost, grid_sinkhorn
 from papm.transport.unbalanced import unbalanced
@@ -94,8 +93,9 @@ def test_every_accepted_form_gives_the_same(name: str) -> None:
 def test_published_weight() -> None:
     """0.1 summed over a batch of 10, whose other terms are averaged, is 1.0 in the mean."""
     density, points = scene([6 + k for k in range(10)])
-    mean, published = create("dm-count"), create("dm-count", w_ot=0.1, reduction="sum")
-    assert isinstance(mean, TransportLoss) and mean.w_ot == 1.0 and mean.w_tv == 0.01
+    mean, published = create("dm-count"), create("dm-count", published=True)
+    assert mean(density, points).weights == {"count": 1.0, "tv": 0.01, "transport": 1.0}
+    assert published(density, points).weights["transport"] == 0.1
     assert float(mean(density, points).total) == pytest.approx(float(published(density, points).total), rel=1e-5)
     torch.testing.assert_close(gradient(mean, density, points), gradient(published, density, points))
 
@@ -203,6 +203,27 @@ def test_only_the_count_term_sees_the_scale(name: str, scale: float) -> None:
     assert slope == pytest.approx(float(z.sum()) * math.copysign(1, scale - 1), rel=1e-3)
 
 
+def test_perspective_in_dm_count_is_as_large_as_the_squared_distance_at_16_px() -> None:
+    """At mid-height GL's cost is exp(16/(0.6·512)) - 1 there; the page of losses gives the factor."""
+    cost = create_cost("perspective", scale=PERSPECTIVE_SCALE)
+    middle = torch.tensor([[100.0, 128.0]]).double()
+    found = cost.pairwise(middle, middle + torch.tensor([16.0, 0.0]), height=torch.tensor(256.0).double())
+    assert float(found) == pytest.approx(256, rel=1e-3)
+    assert pytest.approx(4785, abs=1) == PERSPECTIVE_SCALE
+    assert pytest.approx(256 / math.expm1(16 / (0.6 * 512)), rel=1e-3) == PERSPECTIVE_SCALE
+
+
+@pytest.mark.parametrize("stride", [2, 8, 16])
+def test_total_variation_is_taken_at_the_stride_of_the_network(stride: int) -> None:
+    """A map that is right in every cell of 16 px, its mass in a wrong corner of each, is wrong in all finer ones."""
+    points = [torch.tensor([[3.0, 3.0], [35.0, 19.0]])]
+    density = torch.zeros(1, 1, 48 // stride, 48 // stride)
+    for x, y in ((15.9, 15.9), (47.9, 31.9)):
+        density[0, 0, int(y // stride), int(x // stride)] += 1
+    terms = create("sc", stride=stride)(density, points).terms
+    assert float(terms["count"]) == 0 and float(terms["tv"]) == pytest.approx(0.0 if stride == 16 else 4.0, abs=1e-4)
+
+
 def test_perspective_in_dm_count_can_refer_to_the_image() -> None:
     density, points = scene([6])
     crop = create("dm-count", cost="perspective")
@@ -249,11 +270,13 @@ def test_an_image_without_points_has_no_transport(name: str) -> None:
 def test_gl_terms_are_the_formulas() -> None:
     density, points = scene([6], dtype=torch.float64)
     loss = create("gl")
-    assert isinstance(loss, UnbalancedLoss)
+    perspective = create_cost("perspective", unit=UNIT)
     z = density.clone().requires_grad_()
     out = loss(z, points)
     out.total.backward()
-    cost = loss.cost.pairwise(points[0][None], cell_centres((12, 12), 8, density), height=torch.tensor([96.0]).double())
+    cost = perspective.pairwise(
+        points[0][None], cell_centres((12, 12), 8, density), height=torch.tensor([96.0]).double()
+    )
     mass = density.flatten(1).clone().requires_grad_()
     r = unbalanced(torch.ones(1, 6, dtype=torch.float64), mass.detach(), cost, least=1e-8)
     plan = r.ratio() * mass[:, None]
@@ -276,14 +299,16 @@ def test_gl_counts_an_empty_image_three_times() -> None:
     assert float(out.total) == pytest.approx(1.2 * float(density.sum()), rel=1e-5)
 
 
-def test_gl_papm_units() -> None:
-    loss, literal = create("gl-papm"), create("gl-papm", kappa=(16 / 512) ** 2)
-    assert isinstance(loss, UnbalancedLoss) and isinstance(literal, UnbalancedLoss)
+def test_gl_papm_units(monkeypatch: pytest.MonkeyPatch) -> None:
+    costs: list[Any] = []
+    solve = module._unbalanced
+    monkeypatch.setattr(module, "_unbalanced", lambda d, p, cost, *rest: costs.append(cost) or solve(d, p, cost, *rest))
+    density, points = scene([3])
+    for options in ({}, {"kappa": (16 / 512) ** 2}):
+        create("gl-papm", **options)(density, points)
     at = torch.tensor([16.0, 32.0, 64.0]).square()
-    torch.testing.assert_close(
-        literal.cost(at), torch.tensor([0.0016, 0.0289, 5.0]), rtol=0.02, atol=0
-    )  # capped at 10ρ
-    assert float(loss.cost(at)[0]) == pytest.approx(math.expm1(16 / 512 / 0.6), rel=1e-5)
+    torch.testing.assert_close(costs[1](at), torch.tensor([0.0016, 0.0289, 5.0]), rtol=0.02, atol=0)  # capped at 10ρ
+    assert float(costs[0](at)[0]) == pytest.approx(math.expm1(16 / 512 / 0.6), rel=1e-5)
     assert matched_kappa(16.0, 2.0) == pytest.approx(0.0535 / math.exp(0.5), rel=1e-2)
 
 
@@ -324,10 +349,10 @@ def test_gradient_at_another_reach(reach: float) -> None:
     ("name", "option", "value", "message"),
     [
         ("al-papm", "reach", "far", "reach .* is a number, or null"),
-        ("al-papm", "reach", -3.0, "positive number of pixels"),
+        ("al-papm", "reach", -3.0, "reach .* must be positive"),
         ("al-papm", "dustbin", math.inf, "dustbin .* is a number"),
-        ("al-papm", "reg", 0.0, "regularisation"),
-        ("al-papm", "iterations", 0, "at least 1"),
+        ("al-papm", "reg", 0.0, "reg .* must be positive"),
+        ("al-papm", "iterations", 0, "iterations .* ≥ 1"),
         ("al-papm", "iterations", 2.5, "iterations .* is a whole number"),
         ("al-papm", "solver", "sparce", "did you mean 'sparse'"),
         ("al-papm", "stretched", "yes", "stretched .* is true or false"),
@@ -341,12 +366,12 @@ def test_gradient_at_another_reach(reach: float) -> None:
 def test_wrong_options_are_refused_when_the_loss_is_made(name: str, option: str, value: Any, message: str) -> None:
     with pytest.raises(ConfigError, match=message):
         create(name, **{option: value})
-    with pytest.raises(ConfigError, match="finite cost"):
-        TransportLoss(8, cost=create_cost("l2"), dustbin=math.inf)
+    with pytest.raises(ConfigError, match="either the dustbin's cost or its reach"):
+        create("dm-count", reach=12.0, dustbin=100.0)
 
 
 def test_unknown_options_name_the_nearest() -> None:
     with pytest.raises(ConfigError, match="did you mean 'sigma'"):
         create("al-papm", sigm=3.0)
-    with pytest.raises(ConfigError, match="reduction"):
-        create("al-papm", reduction="max")
+    with pytest.raises(ConfigError, match=r"published .* is true or false"):
+        create("al-papm", published="sum")

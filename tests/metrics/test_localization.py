@@ -12,8 +12,9 @@ from hypothesis.extra import numpy as hnp
 from papm.errors import ConfigError, DataError
 from papm.metrics import PointScore, box_sigmas, nap, nwpu, qnrf, within
 from papm.metrics.localization import QNRF_THRESHOLDS
-from papm.metrics.normalized_ap import DELTAS, average_precision
+from papm.metrics.normalized_ap import DELTAS
 from papm.metrics.pairing import Array
+from papm.metrics.precision_recall import average_precision
 
 NONE = np.zeros((0, 2))
 
@@ -142,7 +143,7 @@ class TestQnrf:
         found = qnrf(predicted, truth, (1, 2, 3))
         assert found.precision.tolist() == [0, 0.5, 0.5] and found.recall.tolist() == [0, 1 / 3, 1 / 3]
         assert found.pairs.tolist() == [[0, 1, 1], [0, 0, 0]] and found.at(2) == PointScore(1, 1, 2)
-        assert found.auc_pr == pytest.approx(0.5 * (1 / 3) * 0.5)  # one triangle, from (0, 0) to (⅓, ½)
+        assert found.auc is None  # no scores, no curve
         assert found.auc_threshold == pytest.approx(2 / 3 * 0.4)
         made = found.to_dict()
         assert made["precision"] == pytest.approx(1 / 3) and made["f1"] == made["auc_threshold"]
@@ -162,7 +163,7 @@ class TestQnrf:
         most = qnrf([predicted], [truth], range(1, 20), "maximum")
         for found in (few, most):
             assert all(b >= a for a, b in pairwise(found.pairs[0].tolist()))
-            assert 0 <= found.auc_pr <= 1 and 0 <= found.auc_threshold <= 1
+            assert 0 <= found.auc_threshold <= 1
         assert (few.pairs <= most.pairs).all() and (
             2 * few.pairs >= most.pairs
         ).all()  # greedy is maximal: half at least
@@ -182,9 +183,7 @@ class TestQnrf:
         line = [[[float(100 + k), 0.0]] for k in range(1, 101)]  # one pair at each whole distance
         found = qnrf(line, [[[100.0, 0.0]]] * 100)
         assert found.recall == pytest.approx(np.arange(1, 101) / 100)
-        assert found.auc_threshold == pytest.approx(0.505) and found.auc_pr == pytest.approx(
-            0.01**2 + (1 - 0.01**2) / 2
-        )
+        assert found.auc_threshold == pytest.approx(0.505)
 
     def test_bad_input(self) -> None:
         for thresholds in ((), (2, 1), (1, 1), (-1, 2)):
@@ -196,6 +195,74 @@ class TestQnrf:
             qnrf([NONE], [NONE], (1, 2)).at(3)
 
 
+class TestQnrfArea:
+    """The area under precision over recall as the score falls, at each distance, then the mean."""
+
+    objects = np.stack([np.arange(10) * 500.0, np.zeros(10)], 1)
+    stray = np.stack([np.arange(6) * 500.0, np.full(6, 5000.0)], 1)  # near no object
+
+    def area(self, predicted: Array, scores: Array, thresholds: tuple[int, ...] = QNRF_THRESHOLDS) -> float:
+        """In two images, predictions in turn: the scores of both make one ranking."""
+        truth = [self.objects, self.objects]
+        made = qnrf([predicted, predicted[::-1]], truth, thresholds, scores=[scores, scores[::-1]]).auc
+        assert made is not None
+        return made
+
+    def test_without_scores_there_is_none(self) -> None:
+        found = qnrf([self.objects], [self.objects])
+        assert found.auc is None and found.to_dict()["auc"] is None
+
+    def test_perfect_predictions(self) -> None:
+        assert self.area(self.objects, np.linspace(0.1, 0.9, 10)) == 1
+        assert self.area(self.objects, np.full(10, 0.5)) == 1
+
+    @pytest.mark.parametrize("matching", ["greedy", "maximum"])
+    def test_false_alarms_cost_what_their_rank_says(self, matching: str) -> None:
+        """10 objects found, k of the 6 false alarms above all of them: the j-th hit has precision j/(j + k), and the upper
+        envelope is that of the last, 10/(10 + k). Below all of them they cost nothing."""
+        predicted = np.concatenate([self.objects, self.stray])
+        for k in range(7):
+            scores = np.concatenate([np.full(10, 0.5) + np.arange(10) / 100, np.full(k, 0.9), np.full(6 - k, 0.1)])
+            found = qnrf([predicted], [self.objects], matching=matching, scores=[scores])  # type: ignore[arg-type]
+            assert found.auc == pytest.approx(10 / (10 + k))
+            assert found.precision[0] == 10 / 16 and found.recall[0] == 1  # where the curve ends, whatever the ranking
+
+    def test_between_the_hits(self) -> None:
+        """5 hits, 5 false alarms, 5 hits: precision 1 up to half the recall, then at most 10/15."""
+        predicted = np.concatenate([self.objects, self.stray[:5]])
+        scores = np.concatenate([np.full(5, 0.9), np.full(5, 0.3), np.full(5, 0.6)])
+        assert self.area(predicted, scores) == pytest.approx(0.5 * 1 + 0.5 * 10 / 15)
+        together = np.full(15, 0.5)  # one score for all is one point of the curve
+        assert self.area(predicted, together) == pytest.approx(10 / 15)
+
+    def test_what_is_not_predicted_is_missing_from_the_area(self) -> None:
+        assert self.area(self.objects[:7], np.linspace(0.2, 0.8, 7)) == pytest.approx(0.7)
+
+    def test_mean_over_the_distances(self) -> None:
+        """A prediction d px away is a hit from d on: 101 - d of 100 distances. Displaced points do not all cost ½."""
+        for d in (3, 8, 15, 60):
+            assert self.area(self.objects + np.array([0.0, d]), np.linspace(0.1, 0.9, 10)) == pytest.approx(
+                (101 - d) / 100
+            )
+
+    @given(points(12), points(12), st.integers(0, 10**6))
+    def test_laws(self, predicted: Array, truth: Array, seed: int) -> None:
+        """At most the recall; only the order of scores counts; predictions may come in any order."""
+        rng = np.random.default_rng(seed)
+        scores, order = rng.integers(0, 4, len(predicted)) / 4, rng.permutation(len(predicted))
+        found = qnrf([predicted], [truth], (5, 20), scores=[scores])
+        assert found.auc is not None and 0 <= found.auc <= found.recall.mean() + 1e-12
+        stretched = qnrf([predicted[order]], [truth], (5, 20), scores=[np.exp(3 * scores[order]) - 5])
+        if len(np.unique(predicted, axis=0)) == len(predicted):
+            assert stretched.auc == pytest.approx(found.auc)
+
+    def test_bad_scores(self) -> None:
+        with pytest.raises(DataError, match="image 0: 1 scores for 10 predicted points"):
+            qnrf([self.objects], [self.objects], scores=[[0.5]])
+        with pytest.raises(DataError, match="0 lists of scores for 1 images"):
+            qnrf([self.objects], [self.objects], scores=[])
+
+
 class TestOwnPrediction:
     @given(st.lists(points(15), min_size=1, max_size=3))
     def test_the_truth_is_its_own_perfect_prediction(self, truth: list[Array]) -> None:
@@ -204,8 +271,8 @@ class TestOwnPrediction:
             assert score.total.precision == score.total.recall == score.total.f1 == 1
         assert within(truth, truth, 4.0).total.f1 == 1
         for matching in ("greedy", "maximum"):
-            found = qnrf(truth, truth, matching=matching)  # type: ignore[arg-type]
-            assert found.auc_pr == found.auc_threshold == 1 and (found.f1 == 1).all()
+            found = qnrf(truth, truth, matching=matching, scores=zeros)  # type: ignore[arg-type]
+            assert found.auc == found.auc_threshold == 1 and (found.f1 == 1).all()
         if sum(map(len, truth)):
             rng = np.random.default_rng(0)
             assert nap(truth, [rng.random(len(t)) for t in truth], truth).ap == (1.0,) * len(DELTAS)
@@ -213,8 +280,8 @@ class TestOwnPrediction:
     def test_no_predictions(self) -> None:
         truth = [np.array([[1.0, 1.0], [2.0, 2.0]])]
         assert within([NONE], truth, 4.0).total == PointScore(0, 0, 2)
-        found = qnrf([NONE], truth)
-        assert found.auc_pr == found.auc_threshold == 0 and found.at(100) == PointScore(0, 0, 2)
+        found = qnrf([NONE], truth, scores=[[]])
+        assert found.auc == found.auc_threshold == 0 and found.at(100) == PointScore(0, 0, 2)
         assert nap([NONE], [[]], truth).mean == 0
 
     def test_no_objects(self) -> None:

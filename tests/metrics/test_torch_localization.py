@@ -29,7 +29,7 @@ def test_batches_add_up_to_the_whole() -> None:
     for part in (slice(0, 2), slice(2, 2), slice(2, 5)):
         radius.update(predicted[part], truth[part])
         boxes.update(predicted[part], truth[part], half[part], sizes[part], levels[part])
-        sweep.update(predicted[part], truth[part])
+        sweep.update(predicted[part], truth[part], scores[part])
         average.update(predicted[part], scores[part], truth[part])
     eight = within(predicted, truth, 8.0).total
     assert radius.compute()["f1_8"].item() == pytest.approx(eight.f1) and radius.scores()[1] == eight
@@ -40,9 +40,12 @@ def test_batches_add_up_to_the_whole() -> None:
             assert found[f"{figure}_{name}"].item() == pytest.approx(getattr(score.total, figure))
         for level, recall in score.recall_by_level.items():
             assert found[f"recall_{name}_level_{level}"].item() == pytest.approx(recall)
-    plain = qnrf(predicted, truth).to_dict()
+    plain = qnrf(predicted, truth, scores=scores).to_dict()
+    assert set(sweep.compute()) == {"precision", "recall", "f1", "auc", "auc_threshold"}
     for key, value in sweep.compute().items():
         assert value.item() == pytest.approx(plain[key])
+    sweep.update(predicted, truth)  # from now on some points have no score
+    assert "auc" not in sweep.compute()
     assert average.compute()["nap"].item() == pytest.approx(nap(predicted, scores, truth).mean)
 
 
@@ -75,10 +78,10 @@ scores = [torch.rand(12, generator=g) for _ in truth]
 for mine in ([slice(0, 2), slice(2, 3)][rank], [slice(0, 3), slice(0, 0)][rank]):   # uneven; one process without images
     boxes, sweep, average = NwpuLocalization(), QnrfLocalization(), NormalizedAP()
     boxes.update(predicted[mine], truth[mine], sizes[mine], sizes[mine])
-    sweep.update(predicted[mine], truth[mine])
+    sweep.update(predicted[mine], truth[mine], scores[mine])
     average.update(predicted[mine], scores[mine], truth[mine])
     assert abs(boxes.compute()["f1_sigma_l"].item() - nwpu(predicted, truth, sizes, sizes)["sigma_l"].total.f1) < 1e-6
-    assert abs(sweep.compute()["auc_pr"].item() - qnrf(predicted, truth).auc_pr) < 1e-6
+    assert abs(sweep.compute()["auc"].item() - qnrf(predicted, truth, scores=scores).auc) < 1e-6
     assert abs(average.compute()["nap"].item() - nap(predicted, scores, truth).mean) < 1e-6
 dist.destroy_process_group()
 """

@@ -20,16 +20,17 @@ from papm.checkpoint import ModelSpec
 from papm.config import TrainConfig
 from papm.data.splits import Splits
 from papm.engine.build import build_loss, resolve
-from papm.engine.data import CountingData, TrainBatch
-from papm.engine.module import CountingModule
+from papm.engine.data import CountingData
+from papm.engine.objective import Objective
+from papm.engine.optimizer import build_optimizer
 from papm.errors import ConfigError
 from papm.losses.base import CountingLoss
 from papm.models import Network
-from papm.structures import DensityOutput
+from papm.structures import Batch, DensityOutput
 
 DENSITY = [n for n in models.names() if models.info(n).kind == "density"]
 POINTS = [n for n in models.names() if models.info(n).kind == "points"]
-POINT_LOSSES = [m.loss for m in methods.METHODS.values() if m.network == "points"]
+POINT_LOSSES = [m.loss for m in map(methods.METHODS.get, methods.METHODS) if m.network == "points"]
 DENSITY_LOSSES = [n for n in losses.names() if n not in POINT_LOSSES]
 RELATIVE = {"uot": "gl"}  # losses that are no method: trained as the method they vary
 CROP, BATCH = 32, 2
@@ -37,7 +38,7 @@ RATE = 2e-5  # a step this small goes downhill if the gradient points there at a
 
 
 def test_the_matrix_is_whole() -> None:
-    assert set(DENSITY_LOSSES) >= {m.loss for m in methods.METHODS.values() if m.network == "density"}
+    assert set(DENSITY_LOSSES) >= {m.loss for m in map(methods.METHODS.get, methods.METHODS) if m.network == "density"}
     assert set(DENSITY_LOSSES) - set(RELATIVE) <= set(methods.METHODS) and set(POINT_LOSSES) <= set(methods.METHODS)
     assert len(DENSITY) >= 6 and len(DENSITY_LOSSES) >= 14 and POINTS == ["p2pnet"]
 
@@ -80,34 +81,28 @@ def settings(backbone: str, method: str, **given: Any) -> TrainConfig:
 
 
 @functools.cache
-def batch_of(halo: float, seed: int = 0) -> TrainBatch:
+def batch_of(halo: float, seed: int = 0) -> Batch:
     """Two crops; the images are smaller than the crop in one direction, so that there is padding and a mask."""
     scenes = data.open("synthetic", train=BATCH, test=0, size="24x40", count="3-6", seed=seed)["train"]
     counting = CountingData(Splits(scenes, None, None), settings("tiny", "hd-papm"), halo)
     counting.load(torch.device("cpu"))
-    made: TrainBatch = counting.render(counting.plan(0))
-    assert made[0].mask is not None and not made[0].mask.all() and made[0].points.counts.sum() > 0
+    made = counting.render(counting.plan(0))
+    assert made.mask is not None and not made.mask.all() and made.points.counts.sum() > 0
     return made
 
 
 def descend(network: Network, loss: CountingLoss, config: TrainConfig, steps: int = 2) -> list[float]:
     """The loss before each of some steps on one batch, and after them."""
-    module = CountingModule(network.train(), loss, config)
-    batch = batch_of(loss.halo)
-    made = module.configure_optimizers()
-    optimizer: Any = made["optimizer"]
-    for group in optimizer.param_groups:
-        group["fused"] = True  # the same update in one pass over the weights: most of the time is spent there
+    objective, batch = Objective(network.train(), loss), batch_of(loss.halo)
+    optimizer = build_optimizer(config, network, loss, torch.device("cpu"), half=False)
     found = []
     for step in range(steps + 1):
-        module.on_train_batch_start(batch, step)  # the same dropout in every step: the step's number stays 0
+        objective.prepare(0, config.steps, config.seed, 0)  # the same dropout in every step: the step's number stays 0
         with torch.set_grad_enabled(step < steps):
-            total = module.training_step(batch, step)
+            total = objective(batch)[0]
         found.append(float(total.detach()))
         if step < steps:
-            optimizer.zero_grad()
-            total.backward()
-            optimizer.step()
+            optimizer(optimizer.gradients(total), total.detach())
     return found
 
 
@@ -124,7 +119,7 @@ def test_two_steps_lower_the_loss(backbone: str, loss: str) -> None:
     assert all(v == v and abs(v) < 1e9 for v in values), values
     assert values[2] < values[0], values
     with torch.no_grad():
-        output = made.network.eval()(batch_of(module_loss.halo)[0].images)
+        output = made.network.eval()(batch_of(module_loss.halo).images)
     assert isinstance(output, DensityOutput) and bool((output.density >= 0).all())
     assert bool(output.density.isfinite().all())
 
@@ -148,7 +143,7 @@ def test_what_was_learned_is_what_is_loaded(backbone: str, tmp_path: Path) -> No
     made = built(backbone, tuple(sorted(config.network.items())))
     made.network.load_state_dict(made.start)
     descend(made.network, build_loss(config, made.network.stride), config, steps=1)
-    images = batch_of(0.0)[0].images
+    images = batch_of(0.0).images
     file = tmp_path / "best.ckpt"
     checkpoint.save(file, ModelSpec(backbone, dict(config.network), method), made.network.state_dict())
     again = checkpoint.build(*checkpoint.load(file), file)
@@ -168,7 +163,7 @@ def test_what_was_learned_is_what_is_loaded(backbone: str, tmp_path: Path) -> No
 
 
 @pytest.mark.parametrize("backbone", DENSITY)
-@pytest.mark.parametrize("method", [m for m in methods.METHODS if methods.METHODS[m].network == "points"])
+@pytest.mark.parametrize("method", [m for m in methods.METHODS if methods.method(m).network == "points"])
 def test_points_are_refused_by_maps(backbone: str, method: str) -> None:
     with pytest.raises(
         ConfigError, match=f"method '{method}' trains networks that give points, '{backbone}' gives"
@@ -177,7 +172,7 @@ def test_points_are_refused_by_maps(backbone: str, method: str) -> None:
     assert "\n" not in str(e.value) and "--backbone p2pnet" in str(e.value)
 
 
-@pytest.mark.parametrize("method", [m for m in methods.METHODS if methods.METHODS[m].network == "density"])
+@pytest.mark.parametrize("method", [m for m in methods.METHODS if methods.method(m).network == "density"])
 def test_maps_are_refused_by_points(method: str) -> None:
     with pytest.raises(ConfigError, match="trains networks that give density maps, 'p2pnet' gives points") as e:
         settings("p2pnet", method)

@@ -1,8 +1,10 @@
 from __future__ import annotations
 
 import csv
+import errno
 import json
 import math
+import os
 from pathlib import Path
 
 import numpy as np
@@ -12,6 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from papm.errors import DataError
+from papm.files import unguarded
 from papm.predict.results import (
     atomic,
     file_names,
@@ -28,7 +31,8 @@ ODD_NAMES = ['a, "b".jpg', "héß 群衆.png", "two\nlines.jpg", "sub/dir/IMG_1.
 
 def read_csv(path: Path) -> list[dict[str, str]]:
     with path.open(encoding="utf-8", errors="surrogateescape", newline="") as file:
-        return list(csv.DictReader(file))
+        rows = list(csv.DictReader(file))
+    return [{**row, "image": unguarded(row["image"])} for row in rows]
 
 
 def prediction(name: str = "x.jpg", n: int = 2, **options: object) -> Prediction:
@@ -167,6 +171,19 @@ def test_a_failed_write_leaves_the_old_file_and_no_litter(tmp_path: Path) -> Non
     assert list(tmp_path.iterdir()) == [path]
 
 
+def test_results_are_on_the_disk_before_they_take_their_place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = write_counts([], tmp_path / "counts.csv")
+    before = path.read_bytes()
+
+    def full(handle: int) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(os, "fsync", full)
+    with pytest.raises(DataError, match=r"counts.csv: cannot be written \(No space left on device\)"):
+        write_counts([prediction("a.jpg")], path)
+    assert path.read_bytes() == before and list(tmp_path.iterdir()) == [path]
+
+
 def test_a_place_that_cannot_be_written_is_named(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(DataError, match=r"file/counts.csv: cannot be written"):
@@ -177,3 +194,15 @@ def test_files_are_readable_by_others(tmp_path: Path) -> None:
     plain = tmp_path / "plain"
     plain.write_text("")
     assert write_counts([], tmp_path / "c.csv").stat().st_mode == plain.stat().st_mode
+
+
+@pytest.mark.parametrize(
+    "name", ["=cmd|' /C calc'!A0.png", "+1+1.png", "-2+3.png", "@SUM(1).png", "\t=1", "\r=1", "'=1"]
+)
+def test_names_are_no_formulas(tmp_path: Path, name: str) -> None:
+    p = prediction(name, by_class=(1.0, 1.25))
+    for path in write_results([p], tmp_path, classes=[name, "-5"])[:2]:
+        with path.open(newline="") as file:
+            rows = list(csv.reader(file))
+        assert rows[1][0] == f"'{name}" and rows[1][1][0].isdigit()
+        assert not any(cell[:1] in tuple("=+-@\t\r") for cell in rows[0] + rows[1][:1] if cell)

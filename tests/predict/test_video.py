@@ -153,6 +153,50 @@ def test_what_cannot_be_read_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyP
         opencv()
 
 
+LISTS = {
+    "ffconcat": "ffconcat version 1.0\nfile clip.webm\n",
+    "hls": "#EXTM3U\n#EXT-X-TARGETDURATION:3\n#EXTINF:3,\nclip.webm\n#EXT-X-ENDLIST\n",
+    "sdp": "v=0\no=- 0 0 IN IP4 127.0.0.1\ns=x\nc=IN IP4 127.0.0.1\nt=0 0\nm=video 5004 RTP/AVP 96\na=rtpmap:96 H264/90000\n",
+}
+
+
+@pytest.mark.parametrize("kind", LISTS)
+@pytest.mark.parametrize("given", ["", "protocol_whitelist;file,rtp,udp|format_whitelist;concat,hls,sdp,matroska"])
+def test_a_list_of_other_files_is_no_video(
+    tmp_path: Path, clip: Path, kind: str, given: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """FFmpeg would open the file beside it."""
+    monkeypatch.setenv("OPENCV_FFMPEG_CAPTURE_OPTIONS", given)
+    shutil.copy(clip, tmp_path / "clip.webm")
+    (tmp_path / "list.mp4").write_text(LISTS[kind])
+    with pytest.raises(DataError, match=r"list\.mp4: cannot be read as a video"):
+        Video(tmp_path / "list.mp4")
+    with Video(tmp_path / "clip.webm") as video:
+        assert video.frames == 30
+
+
+@pytest.mark.parametrize(
+    ("suffix", "code"),
+    [
+        *((s, "mp4v") for s in (".mp4", ".m4v", ".mov", ".3gp")),
+        *((".avi", c) for c in ("MJPG", "mp4v")),
+        (".mkv", "VP80"), (".webm", "VP80"), (".mpeg", "mpg2"), (".mpg", "mpg2"), (".wmv", "WMV2"), (".mts", "mpg2"),
+        (".m2ts", "mpg2"),
+    ],
+)  # fmt: skip
+def test_every_container_is_read(tmp_path: Path, suffix: str, code: str) -> None:
+    cv2 = opencv()
+    path = tmp_path / f"a{suffix}"
+    writer = cv2.VideoWriter(str(path), cv2.CAP_FFMPEG, cv2.VideoWriter_fourcc(*code), 25.0, (64, 48))
+    if not writer.isOpened():
+        pytest.skip("this OpenCV does not write it")
+    for level in range(40, 200, 20):
+        writer.write(grey(level).permute(1, 2, 0).numpy())
+    writer.release()
+    with Video(path) as video:
+        assert len(list(video.read())) == 8
+
+
 def test_the_library_keeps_quiet(tmp_path: Path, clip: Path, capfd: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "bad.avi").write_bytes(b"RIFF" + bytes(400))
     with pytest.raises(DataError):

@@ -10,6 +10,7 @@ import tempfile
 import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -21,10 +22,11 @@ from torch import Tensor
 from papm import models
 from papm.checkpoint import ModelSpec
 from papm.data.readers.regions import inside
+from papm.data.resize import Resize
 from papm.errors import ConfigError
 from papm.predict.ensemble import Ensemble
 from papm.predict.predictor import Counter
-from papm.serve import app as module
+from papm.serve import uploads
 from papm.serve.app import PAGE, SCRIPTS, STATIC, application
 from papm.serve.blank import Blank
 from papm.serve.counting import Limits, describe
@@ -41,8 +43,10 @@ def counter_of(classes: tuple[str, ...] = (), backbone: str = "tiny", **options:
     torch.manual_seed(0)
     if classes:
         options["num_classes"] = len(classes)
-    spec = ModelSpec(backbone, options, "hd-papm", {"data": "folder:/home/anna/photos"}, 7, classes)
-    return Counter(models.create(backbone, **options), spec, "cpu")
+    network = models.create(backbone, **options)
+    inference = replace(network.inference, classes=classes)
+    spec = ModelSpec(backbone, options, "hd-papm", {"data": "folder:/home/anna/photos"}, 7, inference)
+    return Counter(network, spec, "cpu")
 
 
 def picture(h: int = 45, w: int = 70) -> Tensor:
@@ -155,7 +159,7 @@ def test_a_point_network_has_points_and_no_density() -> None:
 
 def test_the_model_says_when_it_sums_chances() -> None:
     counter = counter_of(backbone="p2pnet", trunk="tiny")
-    counter.network.expected = True
+    counter = Counter(counter.network, counter.spec, "cpu", count="expected")
     with client_of(counter) as client:
         assert client.get("/api/model").json()["counts"] == "expected"
 
@@ -217,6 +221,8 @@ def test_a_region_that_is_no_polygon(client: Any, roi: str) -> None:
 def test_a_region_cannot_be_a_bomb(client: Any) -> None:
     for roi in ("[" * 100_000, json.dumps([ROI] * 101), json.dumps([[0, 0]] * 10_001), "[[0,0],[1e999,0],[1,1]]"):
         assert error(send(client, encoded(picture()), roi=roi), 400).startswith("roi: ")
+    several = json.dumps([[[0, 0]] * 101] * 100)  # few in each, and many in all
+    assert "more than 10,000 corners" in error(send(client, encoded(picture()), roi=several), 400)
 
 
 def test_forms_without_an_image(client: Any) -> None:
@@ -236,6 +242,19 @@ def test_an_image_of_too_many_pixels_is_refused_from_its_header(monkeypatch: pyt
         monkeypatch.setattr(Image.Image, "load", lambda self: pytest.fail("decoded"))
         said = error(send(client, larger), 400)
     assert said == "crowd.png: 61×50 is 0.00305 megapixels, more than the limit of 0.003"
+
+
+@pytest.mark.parametrize("size", [(1, 300), (300, 1)])
+def test_a_strip_is_refused_by_what_it_costs(size: tuple[int, int]) -> None:
+    """A network pads a side of one pixel to what its layers need, and enlarges what is smaller than in training."""
+    counter = counter_of()
+    with client_of(counter, Limits(0.0096)) as client:
+        assert send(client, encoded(picture(*size))).status_code == 200  # 300 × 32
+        counter.resize = Resize(min_side=48)
+        said = error(send(client, encoded(picture(*size))), 400)
+    assert "resized and padded for this model, is 0.6912 megapixels, more than the limit of 0.0096" in said
+    with client_of(counter_of(), Limits(0.0095)) as client:
+        assert "0.0096 megapixels, more than the limit of 0.0095" in error(send(client, encoded(picture(*size))), 400)
 
 
 def test_an_upload_of_too_many_bytes_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -307,7 +326,7 @@ def test_requests_wait_for_each_other_and_the_line_is_short(monkeypatch: pytest.
         hold.set()
         replies = [f.result(20) for f in waiting]
     for response in refused:
-        assert "2 images are waiting" in error(response, 503) and response.headers["retry-after"]
+        assert "2 images are waiting" in error(response, 429) and int(response.headers["retry-after"]) > 0
     good = [r for r in replies if r.status_code == 200]
     assert len(good) == 3 and all(r.json()["count"] == expected for r in good)
     assert set(most) == {1}  # never two at a time
@@ -414,7 +433,7 @@ def test_the_model_says_what_it_is_and_not_where_it_lies(client: Any) -> None:
 def test_an_upload_that_stops_is_not_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
     import asyncio
 
-    monkeypatch.setattr(module, "IDLE", 0.05)
+    monkeypatch.setattr(uploads, "PATIENCE", 0.05)
 
     async def run() -> list[Any]:
         sent: list[Any] = []
@@ -431,4 +450,4 @@ def test_an_upload_that_stops_is_not_waited_for(monkeypatch: pytest.MonkeyPatch)
         return sent
 
     start, body = asyncio.run(run())
-    assert start["status"] == 400 and b"the upload stopped" in body["body"]
+    assert start["status"] == 408 and b"the upload is too slow" in body["body"]

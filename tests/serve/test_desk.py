@@ -23,14 +23,40 @@ async def never() -> None:
     await asyncio.sleep(60)
 
 
-def test_seats_are_bounded_and_given_back() -> None:
-    desk = Desk(waiting=1)
-    with desk.seat(), desk.seat(), pytest.raises(Busy, match="1 images are waiting"), desk.seat():
-        pass
-    with pytest.raises(KeyError), desk.seat():
-        raise KeyError
-    with desk.seat(), desk.seat():
-        pass
+def test_seats_are_bounded_and_given_back(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("papm.serve.desk.HOLD", 0.05)
+
+    async def run() -> None:
+        desk = Desk(waiting=1)
+        async with desk.seat(), desk.seat():
+            with pytest.raises(Busy, match="1 images are waiting"):
+                async with desk.seat():
+                    pass
+        with pytest.raises(KeyError):
+            async with desk.seat():
+                raise KeyError
+        async with desk.seat(), desk.seat():
+            pass
+
+    asyncio.run(run())
+
+
+def test_seats_go_to_those_who_stand_before_the_line() -> None:
+    """In the order they came, also before one that has just been served."""
+
+    async def run() -> list[str]:
+        desk, served = Desk(waiting=0), list[str]()
+
+        async def come(name: str, times: int = 1) -> None:
+            for _ in range(times):
+                async with desk.seat():
+                    served.append(name)
+                    await asyncio.sleep(0.01)
+
+        await asyncio.gather(come("again", 3), come("a"), come("b"), come("c"))
+        return served
+
+    assert asyncio.run(run()) == ["again", "a", "b", "c", "again", "again"]
 
 
 def test_work_is_done_one_by_one_and_in_order() -> None:

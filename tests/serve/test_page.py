@@ -24,6 +24,7 @@ import papm
 from papm import checkpoint, data, models
 from papm.checkpoint import ModelSpec
 from papm.data.readers.regions import inside
+from papm.inference import Inference
 from papm.predict.overlay import save_png
 
 CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
@@ -44,7 +45,7 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
     Image.open(root / "photos" / "img2.png").save(root / "photos" / "scan.tif")
     options = {"num_classes": 2}
-    spec = ModelSpec("tiny", options, "hd-papm", {}, 7, ("car", "bus"))
+    spec = ModelSpec("tiny", options, "hd-papm", {}, 7, Inference(classes=("car", "bus")))
     for name in ("run", "other"):
         checkpoint.save(root / name / "best.ckpt", spec, models.create("tiny", **options).state_dict())
     return root
@@ -65,8 +66,13 @@ def page(browser: Any, world: Path) -> Iterator[Any]:
 
 
 @contextmanager
-def opened(browser: Any, world: Path, *options: str, model: bool = True, folder: str = "photos") -> Iterator[Any]:
-    """The page of a real `papm serve`, which may load nothing from elsewhere and complain of nothing."""
+def opened(
+    browser: Any, world: Path, *options: str, model: bool = True, folder: str = "photos", busy: int = 0
+) -> Iterator[Any]:
+    """The page of a real `papm serve`, which may load nothing from elsewhere and complain of nothing.
+
+    `busy`: how many times it is told to come again.
+    """
     env = {**os.environ, "PYTHONPATH": str(Path(papm.__file__).parents[1]), "OMP_NUM_THREADS": "1"}
     words = [sys.executable, "-m", "papm", "serve", *([str(world / "run")] if model else []), "--port", "0", *options]
     server = subprocess.Popen(words, stdout=subprocess.PIPE, text=True, env=env)
@@ -79,12 +85,23 @@ def opened(browser: Any, world: Path, *options: str, model: bool = True, folder:
         made.on("console", lambda message: said.append(message.text))
         made.on("pageerror", lambda error: said.append(str(error)))
         made.on("request", lambda request: said.append(request.url) if elsewhere(request.url, found[0]) else None)
+        left = [busy]
+
+        def turned_away(route: Any) -> None:
+            left[0] -= 1
+            if left[0] < 0:
+                route.continue_()
+            else:
+                route.fulfill(status=429, headers={"retry-after": "1"}, json={"error": "busy"})
+
+        if busy:
+            made.route("**/api/count", turned_away)
         made.goto(found[0])
         made.set_input_files("#files", sorted((world / folder).iterdir()))
         number = sum(p.suffix != ".txt" for p in (world / folder).iterdir())
         until(lambda: made.inner_text("#status").startswith(f"{number} of {number} images "))
         yield made
-        assert said == []
+        assert [s for s in said if "429" not in s] == [] and len(said) == busy
         made.close()
     finally:
         server.kill()
@@ -128,7 +145,10 @@ def test_what_is_counted_corrected_and_saved(page: Any, world: Path, tmp_path: P
     for key in ("+", "+", "+", "+", "ArrowRight", "Enter", "Enter", "Enter"):
         page.keyboard.press(key)
     assert (before, int(page.inner_text("#dots"))) == (len(first.points), len(first.points) + 1)
-    assert page.inner_text("#dots-note") == "1 added, 0 removed by hand" and page.is_checked("#checked")
+    assert page.inner_text("#dots-note") == "1 added, 0 removed by hand"
+    assert not page.is_checked("#checked") and page.is_disabled("#get-dots")  # only a person says that all are right
+    page.keyboard.press("c")
+    assert page.is_checked("#checked") and page.is_enabled("#get-dots")
 
     # a region by clicks
     page.check("input[value=region]", force=True)
@@ -197,6 +217,67 @@ def test_undo_and_removing_images(page: Any) -> None:
     assert page.is_hidden("#work")
 
 
+def test_changed_dots_are_neither_taken_for_checked_nor_lost_unasked(browser: Any, world: Path, tmp_path: Path) -> None:
+    asked: list[str] = []
+    answers: list[bool] = []
+
+    def answer(dialog: Any) -> None:
+        asked.append(dialog.message)
+        if answers.pop(0):
+            dialog.accept()
+        else:
+            dialog.dismiss()
+
+    with opened(browser, world) as page:
+        page.on("dialog", answer)
+        names = page.locator(".item .name")
+        page.locator(".item").first.click()
+        page.check("input[value=dots]", force=True)
+        box = page.locator("#canvas").bounding_box()
+        for k in (0, 1):  # a click in two of the images
+            page.locator(".item").nth(k).click()
+            page.mouse.click(box["x"] + 0.5 * box["width"], box["y"] + 0.5 * box["height"])
+            assert not page.is_checked("#checked")
+        assert page.is_disabled("#get-dots")
+        assert "2 images with changed dots are not ticked as checked and left out." in page.inner_text("#dots-help")
+
+        # one of them is ticked: the other one's dots are no truth
+        page.check("#checked")
+        assert "1 image with changed dots is not ticked as checked and left out." in page.inner_text("#dots-help")
+        with zipfile.ZipFile(saved(page, "#get-dots", tmp_path)) as files:
+            assert sorted(files.namelist()) == ["classes.txt", "img10.txt"]
+
+        answers += [False, True]
+        page.locator(".gone").first.click()
+        assert names.all_inner_texts() == ["img2.png", "img10.png", "scan.tif"]  # it was a slip
+        assert asked == ["The changed dots of img2.png are not downloaded. Remove the image and lose them?"]
+        page.locator(".gone").first.click()
+        assert names.all_inner_texts() == ["img10.png", "scan.tif"] and len(asked) == 2
+        page.locator(".gone").first.click()  # downloaded
+        page.locator(".gone").first.click()  # never changed
+        assert names.count() == 0 and len(asked) == 2
+
+
+def test_the_page_waits_for_its_turn(browser: Any, world: Path) -> None:
+    with opened(browser, world, busy=2) as page:
+        assert "not counted" not in page.inner_text("#status")
+
+
+def test_dots_reset_to_the_models_are_not_checked(browser: Any, world: Path) -> None:
+    with opened(browser, world) as page:
+        page.on("dialog", lambda dialog: pytest.fail(dialog.message))
+        page.locator(".item").first.click()
+        page.check("input[value=dots]", force=True)
+        page.focus("#canvas")
+        for key in ("ArrowRight", "Enter", "c"):
+            page.keyboard.press(key)
+        assert page.is_checked("#checked")
+        page.click("#reset")
+        assert not page.is_checked("#checked") and page.inner_text("#dots-note") == "the model’s points"
+        page.locator(".gone").first.click()  # as it came: nothing is lost
+        assert page.locator(".item").count() == 2
+
+
 def test_several_models_are_shown_apart(browser: Any, world: Path, tmp_path: Path) -> None:
     with opened(browser, world, "--with", str(world / "other")) as page:
         page.locator(".item").first.click()
@@ -226,6 +307,8 @@ def test_the_first_dots_are_set_without_a_model(browser: Any, world: Path, tmp_p
             page.select_option("#class", "1" if k == 2 else "0")
             page.mouse.click(box["x"] + x * box["width"], box["y"] + y * box["height"])
         assert page.inner_text("#dots") == "3" and page.inner_text("#dots-note") == ""
+        assert page.locator(".item .value").all_inner_texts() == ["3", "0", "0"]
+        page.check("#checked")
         assert page.locator(".item .value").all_inner_texts() == ["3 ✓", "0", "0"]
         assert page.inner_text("#status") == "3 of 3 images open · 3 in all"
         shown = [cell for cell in page.locator("#classes td").all() if cell.is_visible()]

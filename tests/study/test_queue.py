@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import os
 import signal
+import subprocess
 import sys
 import threading
 import time
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -140,3 +142,39 @@ def test_an_interruption_lets_jobs_save_and_leaves_none_behind(tmp_path: Path, h
 def test_at_least_one_at_a_time() -> None:
     with pytest.raises(ConfigError, match="at least one job"):
         work_off([], 0)
+
+
+QUEUE = """
+import sys
+from contextlib import suppress
+from pathlib import Path
+from papm.study.queue import Command, Job, work_off
+command = Command((sys.executable, "-c", sys.argv[2]))
+work_off([Job("one", Path(sys.argv[1]) / "log", (lambda: command,))])
+"""
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="only Linux tells a process that its parent was killed")
+def test_a_killed_queue_asks_its_jobs_to_stop(tmp_path: Path) -> None:
+    """SIGKILL leaves the queue no time for anything; a training must not run on, and hold its folder's lock."""
+    saved, here = tmp_path / "saved", tmp_path / "here"
+    words = [sys.executable, "-c", QUEUE, str(tmp_path), POLITE.format(saved=str(saved), here=str(here))]
+    queue = subprocess.Popen(words)
+    try:
+        for _ in range(400):
+            if here.exists() and here.read_text():
+                break
+            time.sleep(0.05)
+        child = int(here.read_text())
+    finally:
+        queue.kill()
+        queue.wait()
+    try:
+        for _ in range(100):
+            if saved.exists():
+                break
+            time.sleep(0.05)
+        assert saved.exists() and saved.read_text() == "saved", "the job was not asked to stop"
+    finally:
+        with suppress(ProcessLookupError):
+            os.kill(child, signal.SIGKILL)

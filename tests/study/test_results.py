@@ -99,7 +99,7 @@ def test_the_figures_of_the_protocols_are_those_of_their_tables() -> None:
         "mae_val": 7.0,
         "game": {"0": 1.0, "1": 2.0, "2": 3.0, "3": 4.0},
         "localization": {
-            "qnrf": {"precision": 0.1, "recall": 0.2, "f1": 0.3, "auc_pr": 0.4, "auc_threshold": 0.5},
+            "qnrf": {"precision": 0.1, "recall": 0.2, "f1": 0.3, "auc": 0.4, "auc_threshold": 0.5},
             "nwpu": {
                 "sigma_l": {"precision": 0.6, "recall": 0.7, "f1": 0.8},
                 "sigma_s": {"precision": 0.01, "recall": 0.02, "f1": 0.03},
@@ -144,6 +144,19 @@ def test_what_the_recipe_sets_by_itself_does_not_count(tmp_path: Path) -> None:
     assert line("hd-papm-shape", "s = 8", "", found).group is not None
     assert line("hd-papm-sigma", "σ = 4", "", found).group is not None
     assert line("hd-papm-sigma", "σ = 8", "", found, everything=True).group is None
+
+
+def test_settings_that_no_longer_exist_count_only_where_they_were_used(tmp_path: Path) -> None:
+    """Results of an older papm name them: at their old defaults they are the same training, else a difference."""
+    old = {"training": {"region": 0}, "loss": {"reduction": "mean"}}
+    assert line("crowds", "VGG19 + AL-PAPM", "ShTech A", save(tmp_path / "same", result(options=old))).group is not None
+    used = save(tmp_path / "used", result(options={"training": {"region": 128}}))
+    group = line("crowds", "VGG19 + AL-PAPM", "ShTech A", used, everything=True).group
+    assert group is not None and group.differences == {"region": 128}
+    points = {**AL, "method": "p2p-papm", "backbone": "p2pnet"}
+    for given, gone in (({"bounded": False, "sigma_min": 3.0, "count_weight": 0.0}, True), ({"bounded": True}, False)):
+        settings = training.done(result(**points, options={"loss": given}))
+        assert gone == (not any(f"loss.{k}" in settings for k in given))
 
 
 def test_noise_and_datasets_are_never_mixed(tmp_path: Path) -> None:
@@ -194,9 +207,36 @@ def test_a_mean_of_folds_needs_all_of_them(tmp_path: Path) -> None:
 
 def test_usual_sizes_are_recognised_when_spelt_out(tmp_path: Path) -> None:
     data = {"min_side": 512, "max_short_side": 2048}
-    found = save(tmp_path, result(81.0, dataset="ucf-qnrf", options={"data": data}), result(90.0, dataset="ucf-qnrf"))
+    sizes = [{"data": data, "crop": 512}, {"crop": 512}]
+    found = save(tmp_path, *(result(m, dataset="ucf-qnrf", options=o) for m, o in zip((81.0, 90.0), sizes)))
     group = line("losses", "DM-Count + AL-PAPM", "VGG19", found).group
     assert group is not None and group.values(0) == [81.0]
+
+
+def test_settings_of_a_study_are_recipe_and_not_identity(tmp_path: Path) -> None:
+    """A result with another crop than the study now has for its column stays the cell's; the difference is named."""
+    study = tables.load("crowds").only(["ShTech B", "al-papm", "vgg19"])
+    found = save(tmp_path, result(7.1, dataset="shanghaitech-b"))  # crop 256
+    view = show.view(study, found)
+    assert view.lines[0].group is None and view.lines[0].cell.special == {"crop": 512}
+    assert any("1 result with other settings" in words for words in view.remarks)
+    group = show.view(study, found, everything=True).lines[0].group
+    assert group is not None and group.differences == {"crop": 256} and group.values(0) == [7.1]
+    found = save(tmp_path, result(7.0, dataset="shanghaitech-b", options={"crop": 512}))
+    group = show.view(study, found).lines[0].group
+    assert group is not None and group.values(0) == [7.0] and not group.differences
+    # Asked for on the command line it is the question: others are no answer to it.
+    asked = study.with_settings({"crop": 384})
+    assert [c.special for c in asked.cells] == [{}] and assign(asked, found) == [[]]
+    assert "Own settings" not in " ".join(show.view(asked, found).remarks)
+
+
+def test_the_results_kept_here_are_asked_for_by_no_settings() -> None:
+    """Those of ShanghaiTech A and TRANCOS: they were made with the recipes of networks and methods alone."""
+    for name in tables.names():
+        for cell in tables.load(name).cells:
+            if cell.settings["dataset"] in ("shanghaitech-a", "trancos"):
+                assert not cell.special, cell.name
 
 
 def test_figures_that_were_not_measured_are_dashes(tmp_path: Path) -> None:

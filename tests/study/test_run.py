@@ -164,6 +164,20 @@ def test_a_finished_run_is_only_collected(tmp_path: Path) -> None:
     assert new.folder.name == "tiny-gaussian-s0.2" and new.result == task.result
 
 
+def test_an_older_evaluation_that_lacks_a_figure_is_made_again(tmp_path: Path) -> None:
+    """The area of UCF-QNRF has another name since it is another quantity."""
+    only = study(metrics=["qnrf-auc"]).only(["A"])
+    (task,) = run.plan(only, [], request(tmp_path))
+    begin(task)
+    (task.folder / "result.json").write_text(json.dumps({"mae": 2.0}))
+    kept = task.folder / "evaluation-qnrf.json"
+    kept.write_text(json.dumps({"precision": 0.5, "recall": 0.5, "auc_pr": 0.125}))
+    assert run.job(task).commands[1]() is not None
+    kept.write_text(json.dumps({"precision": 0.5, "recall": 0.5, "auc": 0.25}))
+    assert run.job(task).commands[1]() is None
+    assert only.figures[0].of(run.collect(task)) == 0.25
+
+
 def test_names_stay_short() -> None:
     many = {
         **CELL,

@@ -28,6 +28,12 @@ def by_class(prediction: Prediction) -> dict[str, Any]:
     return {"classes": {k: round(v, 3) for k, v in zip(names, apart)}} if apart else {}
 
 
+def resized(prediction: Prediction) -> dict[str, Any]:
+    """How much the image was resized before counting, where it was, and what makes the count doubtful."""
+    found: dict[str, Any] = {} if prediction.scale == 1 else {"scale": round(prediction.scale, 4)}
+    return found | ({"warning": prediction.warning} if prediction.warning else {})
+
+
 def by_model(prediction: Prediction) -> dict[str, Any]:
     """Counts of the models by name, where several counted."""
     each = zip(prediction.models, prediction.by_model, strict=True)

@@ -71,12 +71,13 @@ def info(data: Data, options: Options = None, json: Json = False) -> None:
     """
     from papm.cli import dataset_io as io
     from papm.cli import ui
-    from papm.data.annotators import agreement
+    from papm.data.agreement import agreement
     from papm.data.summary import summary
 
     opened = io.open_dataset(data, options)
-    found = summary(opened)
-    people = {s: a for s, d in opened.items() if (a := agreement(d)) is not None}
+    with ui.err.status("measuring distances"):
+        found = summary(opened)
+        people = {s: a for s, d in opened.items() if (a := agreement(d)) is not None}
     if json:
         more = {s: {"file_format": d.file_format} if d.file_format else {} for s, d in opened.items()}
         ui.print_json({s: more[s] | f | ({"agreement": people[s]} if s in people else {}) for s, f in found.items()})
@@ -86,7 +87,7 @@ def info(data: Data, options: Options = None, json: Json = False) -> None:
         for what, key in (
             ("images", "images"),
             ("points", "points"),
-            ("count an image: least", "count_min"),
+            ("count per image: least", "count_min"),
             ("mean", "count_mean"),
             ("median", "count_median"),
             ("most", "count_max"),
@@ -146,12 +147,13 @@ def stats(
         if not json:
             return
     result: dict[str, dict[str, list[dict[str, float | int]]]] = {}
-    for name, dataset in opened.items():
-        distances = [d for s in dataset if len(s.points_inside) > 1 for d in spacing(s.points_inside, 1).tolist()]
-        result[name] = {
-            "objects an image": _bins([s.count for s in dataset]),
-            "px to the nearest neighbour": _bins(distances),
-        }
+    with ui.err.status("measuring distances"):
+        for name, dataset in opened.items():
+            distances = [d for s in dataset if len(s.points_inside) > 1 for d in spacing(s.points_inside, 1).tolist()]
+            result[name] = {
+                "objects per image": _bins([s.count for s in dataset]),
+                "px to the nearest neighbour": _bins(distances),
+            }
     if json:
         ui.print_json(result)
         return
@@ -167,13 +169,13 @@ def stats(
 def _page(path: Path, data: str, opened: Mapping[str, Dataset]) -> None:
     """The page of a dataset; its images are looked at once for those that occur in two splits."""
     from papm.cli import ui
-    from papm.data.look_alikes import look_alikes
+    from papm.data.near_duplicates import near_duplicates
     from papm.report.dataset import write_dataset_page
 
     if path.is_dir():
         raise ConfigError(f"{path}: is a folder; --html is the file to write")
     with ui.items("looking at images", sum(map(len, opened.values()))) as advance:
-        pairs = look_alikes(opened, on_item=advance) if len(opened) > 1 else []
+        pairs = near_duplicates(opened, on_item=advance) if len(opened) > 1 else []
     with ui.err.status("drawing"):
         write_dataset_page(path, data, opened, pairs)
     ui.note(f"Page: {path}")
@@ -217,13 +219,12 @@ def check(
     name, root = io.parse(data)
     chosen = io.reader_options(name, options)
     images, files = 0, ""
-    with ui.bar() as progress, _findings_only():
-        task = progress.add_task("checking", total=None, note="")
+    with ui.items("checking", 0) as advance, _findings_only():
 
         def on_item(done: int, total: int) -> None:
             nonlocal images
             images = done
-            progress.update(task, completed=done, total=total)
+            advance.at(done, total)
 
         def on_entries(splits: base.Entries) -> None:
             nonlocal files

@@ -111,7 +111,7 @@ def displace(
     Example: papm data displace photos/ --out noisy --noise 8 --split train
     """
     from papm.cli import dataset_io as io
-    from papm.data.annotator import Annotator, annotate_dataset
+    from papm.data.click_model import Annotator, annotate_dataset
 
     kinds: dict[str, Any] = {"ring": "ring", "disc": "disc", "gaussian": "gaussian", "extent": "extent"}
     edges: dict[str, Any] = {"redraw": "redraw", "clip": "clip", "drop": "drop"}

@@ -70,11 +70,10 @@ def reader_options(name: str, given: Sequence[str] | None) -> dict[str, Any]:
 
 
 def open_dataset(data: str, options: Sequence[str] | None = None, split: str | None = None) -> dict[str, Dataset]:
-    """Open a dataset, one split of it if asked, while a terminal shows that something goes on."""
-    name, root = parse(data)
-    chosen = reader_options(name, options)
-    with ui.err.status("reading annotations"):
-        found = base.open(name, root, **chosen)
+    """Open a dataset, one split of it if asked, and show how far it is."""
+    with ui.items("reading annotations", 0) as advance:
+        name, root = parse(data)
+        found = base.open(name, root, on_item=advance.at, **reader_options(name, options))
     if not found:
         raise DataError(f"{data}: there are no images in this dataset")
     if split is None:
@@ -180,13 +179,9 @@ def write(
 
 def _plain(sample: Sample, lost: set[str]) -> Sample:
     """The sample without what the text format cannot hold; `lost` collects what that was."""
-    words = {
-        "boxes": "boxes",
-        "extents": "object sizes",
-        "perspective": "perspective",
-    }
+    words = {"boxes": "boxes", "extents": "object sizes"}
     lost.update(words[k] for k in words if getattr(sample, k) is not None)
-    return replace(sample, boxes=None, extents=None, perspective=None)
+    return replace(sample, boxes=None, extents=None)
 
 
 def pool(datasets: Mapping[str, Dataset]) -> Dataset:

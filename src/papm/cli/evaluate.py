@@ -14,8 +14,10 @@ from papm.errors import ConfigError, unknown
 from papm.text import interval, n_of
 
 if TYPE_CHECKING:
+    from papm.data.base import Dataset
     from papm.engine.evaluate import Evaluation
     from papm.metrics.counting import CountingScore
+    from papm.predict.predictor import Counter
 
 PROTOCOLS = ("nwpu", "qnrf")
 
@@ -202,6 +204,8 @@ def _count(
         for member in members:
             if member is not members[0] and own_size:
                 dataset, _ = open_split(data, split, {**options, **bounds(member.resize)})
+            if own_size:
+                _warn_of_shrinking(member, dataset)
             each.append(
                 engine.evaluate(
                     member.network,
@@ -212,6 +216,7 @@ def _count(
                     classes=member.spec.classes,
                     on_item=advance,
                     on_tile=advance.part,
+                    strict=True,
                 )
             )
     by_model = dict(zip(counter.names, each)) if isinstance(counter, Ensemble) else {}
@@ -226,6 +231,17 @@ def _count(
         ui.print_json({**result, "game": {str(k): v for k, v in found.game.items()}} if grid else result)
     else:
         _show(found, alone, levels, f"{data} {split}: {n_of(found.score.n, 'image')}")
+
+
+def _warn_of_shrinking(counter: Counter, dataset: Dataset) -> None:
+    """Name the image that the model's rule shrinks most, where that is much more than in its training."""
+    from papm.cli import ui
+
+    said = [(s, w) for s in dataset if (w := counter.warning(s.published.size))]
+    if said:
+        sample, warning = max(said, key=lambda found: max(found[0].published.size))
+        more = f" (and {len(said) - 1} more of {len(dataset)})" if len(said) > 1 else ""
+        ui.note(f"WARNING: {sample.name}{more}: {warning} (resize=none counts images at their own size)")
 
 
 def _show(

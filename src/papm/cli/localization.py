@@ -29,13 +29,13 @@ IN_FILE = (4.0, 8.0, 16.0, 100.0)  # and in the CSV of its images
 def open_split(data: str, split: str, options: Mapping[str, Any] | None = None) -> tuple[Dataset, str]:
     """The split asked for; data without splits is evaluated whole."""
     from papm import data as datasets
+    from papm.cli import ui
 
-    splits = datasets.open_spec(data, **(options or {}))
+    with ui.err.status("reading annotations"):
+        splits = datasets.open_spec(data, **(options or {}))
     if split not in splits:
         if set(splits) != {"all"} or split != "test":
             raise unknown("split", split, splits)
-        from papm.cli import ui
-
         ui.note(
             "This data has no split 'test': all images are counted, also those a model was trained on (papm data split)."
         )
@@ -62,6 +62,7 @@ class PointSet:
     sigma_s: Sequence[Any] = ()
     sigma_l: Sequence[Any] = ()
     levels: Sequence[Any] = ()
+    scores: Sequence[Any] | None = None  # of the predicted points, where they have some
 
 
 def from_files(predictions: Path, ground_truth: Path) -> PointSet:
@@ -109,32 +110,35 @@ def from_model(
     if not len(dataset):
         raise DataError(f"{data}: the split '{split}' has no images")
     sizes = [_sizes(s, data) for s in dataset] if sized else []
-    predicted, truth, kept = [], [], []
+    predicted, scores, truth, kept = [], [], [], []
     with ui.items("locating", len(dataset)) as advance:
         for sample in dataset:
             roi = sample.roi
-            found = _found(counter, sample)
-            keep = _in_region(sample.points, roi)
-            predicted.append(found[_in_region(found, roi)])
+            found, score = _found(counter, sample)
+            keep, seen = _in_region(sample.points, roi), _in_region(found, roi)
+            predicted.append(found[seen])
+            scores.append(score[seen])
             truth.append(sample.points[keep])
             kept.append(keep.numpy())
             advance()
     columns = [[column[k] for column, k in zip(part, kept)] for part in zip(*sizes)] if sizes else [[], [], []]
+    small, large, levels = columns
     about: dict[str, Any] = {"data": data, "split": split, "model": str(model), "method": counter.spec.method}
     if how.beside:
         about["with"] = [str(p) for p in how.beside]
-    return PointSet([s.name for s in dataset], predicted, truth, *columns), about
+    return PointSet([s.name for s in dataset], predicted, truth, small, large, levels, scores), about
 
 
-def _found(counter: Counter | Ensemble, sample: Sample) -> Tensor:
+def _found(counter: Counter | Ensemble, sample: Sample) -> tuple[Tensor, Tensor]:
+    """Points [n, 2] and their scores [n]."""
     from papm import models
 
     # Chances outside the region would ask for more points inside it; the peaks of a map are found in the whole of it.
     by_points = models.info(counter.spec.backbone).kind == "points"
-    points = counter.predict(sample.image, roi=sample.roi if by_points else None).points
-    if points is None:
+    made = counter.predict(sample.image, roi=sample.roi if by_points else None)
+    if made.points is None or made.scores is None:
         raise DataError(f"{sample.name}: this model gives no points")
-    return points.cpu()
+    return made.points.cpu(), made.scores.cpu()
 
 
 def _in_region(points: Tensor, roi: Tensor | None) -> Tensor:
@@ -222,6 +226,7 @@ def show_qnrf(points: PointSet, about: dict[str, str], matching: str, out: Path 
             points.truth,
             matching="maximum" if matching == "maximum" else "greedy",
             on_item=advance,
+            scores=points.scores,
         )
     if out is not None:
         places = {f"{t:g}": int((score.thresholds == t).argmax()) for t in IN_FILE}
@@ -234,7 +239,10 @@ def show_qnrf(points: PointSet, about: dict[str, str], matching: str, out: Path 
     rows: list[list[object]] = [[f"{t:g} px", 100 * s.precision, 100 * s.recall, 100 * s.f1] for t, s in at]
     rows.append(["mean of 1…100 px", *(100 * float(str(made[k])) for k in ("precision", "recall", "f1"))])
     ui.table(["within", "precision %", "recall %", "F1 %"], rows, title=f"{_title(points)}; {matching} matching")
-    ui.say(f"AUC, precision over recall (trapezoids through the thresholds): {score.auc_pr:.4f}")
+    if score.auc is None:
+        ui.say("AUC, precision over recall: not comparable, the predictions have no scores")
+    else:
+        ui.say(f"AUC, precision over recall as the score falls, mean of 1…100 px: {score.auc:.4f}")
     ui.say(f"AUC, mean of F1 over the thresholds: {score.auc_threshold:.4f}")
 
 
@@ -245,11 +253,11 @@ def _title(points: PointSet) -> str:
 
 def _write(path: Path, points: PointSet, matched: Mapping[str, Sequence[int]]) -> None:
     """One line an image: how many points, how many objects, how many of them paired."""
-    from papm.files import write_text
+    from papm.files import guarded, write_text
 
     buffer = io.StringIO()
     writer = csv.writer(buffer, lineterminator="\n")
     writer.writerow(["image", "predicted", "objects", *matched])
     for name, p, t, *found in zip(points.names, points.predicted, points.truth, *matched.values()):
-        writer.writerow([name, len(p), len(t), *found])
+        writer.writerow([guarded(name), len(p), len(t), *found])
     write_text(path, buffer.getvalue())

@@ -9,8 +9,8 @@ import sys
 import typer
 
 from papm.cli import train
-from papm.cli.extensions import load_extensions
 from papm.errors import PapmError
+from papm.extensions import load_extensions
 from papm.version import __version__
 
 app = typer.Typer(

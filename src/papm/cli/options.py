@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from papm.errors import ConfigError
+
 if TYPE_CHECKING:
     from papm.predict.ensemble import Ensemble
     from papm.predict.predictor import Counter
@@ -21,7 +23,7 @@ Precision = Annotated[
 Count = Annotated[
     str | None,
     typer.Option(
-        help="How a point network counts: points (scores above 0.5), expected (sum of chances); as trained when not given.",
+        help="How a point network counts: points (scores above 0.5), expected (sum of probabilities); as trained by default.",
         show_default=False,
     ),
 ]
@@ -42,6 +44,7 @@ class How:
     count: str | None = None
     precision: str = "32"
     beside: Sequence[Path] = ()  # more models
+    scale: float | None = None  # of images, instead of the model's own rule
 
     def open(self, model: Path) -> Counter | Ensemble:
         """The model, or all of them."""
@@ -49,10 +52,14 @@ class How:
 
         if not self.beside:
             return self.load(model)
+        if self.scale is not None:
+            raise ConfigError(
+                "--scale is for one model: each of several knows objects of its own size; leave out --with"
+            )
         return Ensemble.load([model, *self.beside], self.device, self.tile, self.count, self.precision)
 
     def load(self, model: Path) -> Counter:
         """The model, ready to count so."""
         from papm.predict.predictor import Counter  # torch is slow to import, and --help does not need it
 
-        return Counter.load(model, self.device, self.tile, self.count, self.precision)
+        return Counter.load(model, self.device, self.tile, self.count, self.precision, self.scale)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from papm.cli.counted import Unreadable, by_class, by_model, dimmed
+from papm.cli.counted import Unreadable, by_class, by_model, dimmed, resized
 from papm.cli.options import Beside, Count, Device, How, Precision, Tile
 from papm.cli.video import VIDEOS, CountedVideo, count_video
 from papm.errors import ConfigError, DataError
@@ -48,6 +48,13 @@ def predict(
         float, typer.Option(help="Seconds between the frames of a video that are counted; 0 is all.")
     ] = 1.0,
     tile: Tile = "auto",
+    scale: Annotated[
+        float | None,
+        typer.Option(
+            help="Resize images by this factor before counting, 1 is not at all; as in training when not given.",
+            show_default=False,
+        ),
+    ] = None,
     count: Count = None,
     precision: Precision = "32",
     beside: Beside = None,
@@ -76,7 +83,7 @@ def predict(
     regions = None if roi is None else open_regions(roi, _size_of)
     if any(is_video_name(f.name) for f in files):
         opencv()  # that it is missing is said before anything is counted
-    counter = How(device, tile, count, precision, beside or ()).open(model)
+    counter = How(device, tile, count, precision, beside or (), scale).open(model)
     named = dict(zip(files, image_names(files)))
     videos = {f: named.pop(f) for f in files if is_video_name(f.name)}
     pictures = dict(zip(named, file_names(list(named.values()))))
@@ -107,7 +114,8 @@ def predict(
         raise typer.Exit(1) from None
     if json:
         found = [
-            {"image": p.name, "count": round(p.count, 3), **by_class(p), **by_model(p)} for p in counted.predictions
+            {"image": p.name, "count": round(p.count, 3), **by_class(p), **by_model(p), **resized(p)}
+            for p in counted.predictions
         ]
         ui.print_json([*found, *(film.summary() for film in films)])
     else:
@@ -197,7 +205,10 @@ class _Images:
         except DataError as error:
             raise Unreadable(str(error)) from error
         region = _region(self.regions, file)
-        made = self.counter.predict(image, points=self.points, name=name, roi=region, on_tile=on_tile)
+        try:
+            made = self.counter.predict(image, points=self.points, name=name, roi=region, on_tile=on_tile)
+        except DataError as error:
+            raise Unreadable(str(error)) from error
         self.predictions.append(made)
         if nearly_black(image):
             self.dark.append(name)
@@ -210,6 +221,7 @@ class _Images:
 
     def warn(self) -> None:
         from papm.cli import ui
+        from papm.predict.results import RESULTS
 
         if self.dark:
             which = f"{self.dark[0]} is" if len(self.dark) == 1 else f"{self.dark[0]} and {len(self.dark) - 1} more are"
@@ -220,6 +232,8 @@ class _Images:
             more = len(self.stacks) - 1
             which = f"{self.stacks[0]} and {more} more hold" if more else f"{self.stacks[0]} holds"
             ui.note(f"WARNING: {which} several pictures; the first was counted")
+        if (more := sum(bool(p.warning) for p in self.predictions)) > 1:  # the first was named when it was counted
+            ui.note(f"WARNING: {more} of {len(self.predictions)} images were shrunk like that; {RESULTS} names them")
         for fault in self.faults:
             ui.note(f"papm: {fault}")
 

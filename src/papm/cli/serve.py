@@ -67,7 +67,7 @@ def serve(
     from papm.serve.app import application
 
     counter, about = _source(model, How(device, tile, count, precision, beside or ()), classes, limits)
-    if tile.isdecimal() and int(tile) < limits.pixels:  # a side too small is said now, not with the first large image
+    if tile.isdecimal() and int(tile) < min(limits.pixels, 10_000):  # too small is said now, not with the first image
         counter.predict(torch.zeros(3, 1, int(tile) + 1, dtype=torch.uint8), points=False)
     with listen(host, port) as sock:
         if not is_local(sock):

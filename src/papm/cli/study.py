@@ -103,7 +103,7 @@ def show(
     if markdown + latex + json + (html is not None) > 1:
         raise ConfigError("give one of --markdown, --latex, --json and --html")
     if latex and everything:
-        raise ConfigError("a LaTeX table has one figure a cell; leave out --all or --latex")
+        raise ConfigError("a LaTeX table has one figure per cell; leave out --all or --latex")
     study = _study(name, only, training.read_settings(settings, {"select": "--select"}))
     view = shown.view(study, _results(results), select=select, everything=everything)
     if html is not None:
@@ -175,7 +175,7 @@ def run(
     )
     _, lacking = datasets_given(study, request.data)
     if lacking:
-        ui.note(f"Left out, for want of --data DATASET=FOLDER: cells on {', '.join(lacking)}.")
+        ui.note(f"Left out, as no --data DATASET=FOLDER was given: cells on {', '.join(lacking)}.")
     tasks = plan(study, read([results]) if results.exists() else [], request)
     if dry_run:
         _print_commands(tasks)
@@ -202,18 +202,12 @@ def _print_commands(tasks: list[Task]) -> None:
 
 def _work_off(tasks: list[Task], jobs: int, minutes: float | None, json: bool) -> None:
     from papm.cli import ui
-    from papm.cli.jobs import JobBars
-    from papm.engine.interrupts import interruptible
-    from papm.study.queue import work_off
-    from papm.study.run import job
+    from papm.cli.jobs import work_off_tasks
 
-    bars = JobBars(tasks)
-    try:
-        with interruptible(), bars:
-            work_off([job(t) for t in tasks], jobs, bars, minutes=minutes)
-    except KeyboardInterrupt:
+    bars, stopped = work_off_tasks(tasks, jobs, minutes)
+    if stopped:
         ui.note(f"Stopped; {bars.done} of {n_of(len(tasks), 'training')} done. The same command goes on.")
-        raise typer.Exit(1) from None
+        raise typer.Exit(1)
     if json:
         ui.print_json(bars.outcomes)
     else:

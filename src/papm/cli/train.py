@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from papm.errors import ConfigError
+from papm.errors import ConfigError, PapmError
 from papm.text import interval, n_of
 
 if TYPE_CHECKING:
@@ -99,7 +99,7 @@ def train(
     from papm.engine import run_folder
     from papm.engine import train as engine
     from papm.engine.build import resolve
-    from papm.engine.processes import is_first_process
+    from papm.engine.ranks import is_first_process
     from papm.predict.predictor import Counter
     from papm.report.examples import save_examples
     from papm.report.run import write_report
@@ -145,9 +145,12 @@ def train(
     if not is_first_process():
         return
     assert run.result is not None
-    if run.shown is not None:
-        save_examples(Counter.load(out, resolved.device), run.shown, out)
-    report = write_report(out)
+    try:
+        if run.shown is not None:
+            save_examples(Counter.load(out, resolved.device), run.shown, out)
+        report = write_report(out)
+    except PapmError as error:
+        raise PapmError(f"{error}; the result is written: make room, and --resume adds pictures and report") from None
     if json:
         ui.print_json(run.result)
         return

@@ -84,7 +84,8 @@ class _Items:
     """Called once an item; off a terminal it says how far it is every ten seconds."""
 
     def __init__(self, progress: Progress, task: TaskID, what: str, total: int) -> None:
-        self.progress, self.task, self.what, self.total = progress, task, what, total or "?"
+        self.progress, self.task, self.what = progress, task, what
+        self.total: int | str = total or "?"
         self.done, self.said = 0, time.monotonic()
         self.began = self.said
 
@@ -93,6 +94,12 @@ class _Items:
         self.progress.update(self.task, advance=1, note="")
         self.began = time.monotonic()
         self._say(f"{self.what}: {self.done}/{self.total}")
+
+    def at(self, done: int, total: int) -> None:
+        """`done` of `total` items, for those who learn the number late."""
+        self.done, self.total = done, total
+        self.progress.update(self.task, completed=done, total=total)
+        self._say(f"{self.what}: {done}/{total}")
 
     def part(self, done: int, total: int) -> None:
         """How far the present item is, once it has taken two seconds."""
@@ -114,7 +121,7 @@ def items(what: str, total: int) -> Iterator[_Items]:
 
 
 class TrainingBar:
-    """A `Watcher` that draws: one bar a run, the loss and the last evaluation beside it."""
+    """A `Watcher` that draws: one bar per run, the loss and the last evaluation beside it."""
 
     def __init__(
         self, progress: Progress, title: str, total: int, before: TaskID | None = None, advice: Sequence[str] = ()

@@ -7,7 +7,7 @@ from pathlib import Path
 from statistics import fmean
 from typing import TYPE_CHECKING, Any
 
-from papm.cli.counted import Unreadable, by_class, by_model, dimmed
+from papm.cli.counted import Unreadable, by_class, by_model, dimmed, resized
 from papm.errors import DataError
 from papm.text import n_of
 
@@ -37,7 +37,7 @@ class CountedVideo:
     def summary(self) -> dict[str, Any]:
         """As JSON types."""
         each = [
-            {"frame": n, "seconds": round(s, 3), "count": round(p.count, 3), **by_class(p), **by_model(p)}
+            {"frame": n, "seconds": round(s, 3), "count": round(p.count, 3), **by_class(p), **by_model(p), **resized(p)}
             for (n, s), p in zip(self.frames, self.predictions)
         ]
         figures = {"mean": fmean(self.counts), "lowest": min(self.counts), "highest": max(self.counts)}

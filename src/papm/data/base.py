@@ -9,7 +9,9 @@ from __future__ import annotations
 
 import difflib
 import inspect
+import itertools
 import logging
+import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -20,7 +22,8 @@ from torch import Tensor
 
 from papm.data import resize
 from papm.errors import ConfigError, DataError, unknown
-from papm.images import find_images
+from papm.images import KINDS, find_images, is_image_name
+from papm.registry import Registry
 from papm.structures import Sample
 from papm.text import Brief, n_of
 
@@ -145,25 +148,19 @@ class Reader:
     strays: Literal["always", "plain", "never"] = "always"
 
 
-_READERS: dict[str, Reader] = {}
+READERS: Registry[Reader] = Registry("dataset")
+reader = READERS.get
 
 
 def register(reader: Reader) -> Reader:
     """Add a format to the registry; the module that calls it is imported by `papm.data`."""
-    _READERS[reader.name] = reader
+    READERS.register(reader.name, reader)
     return reader
 
 
 def readers() -> dict[str, Reader]:
     """Every known format by name."""
-    return dict(_READERS)
-
-
-def reader(name: str) -> Reader:
-    """The format of that name."""
-    if name not in _READERS:
-        raise unknown("dataset", name, _READERS)
-    return _READERS[name]
+    return {name: READERS.get(name) for name in READERS}
 
 
 def settle(points: Tensor, size: tuple[int, int]) -> Tensor:
@@ -201,16 +198,18 @@ def build_sample(entry: Entry, own_data: bool = False) -> Sample:
     )
 
 
-def open(name: str, root: str | Path | None = None, **options: Any) -> dict[str, Dataset]:
+def open(
+    name: str, root: str | Path | None = None, *, on_item: Callable[[int, int], None] | None = None, **options: Any
+) -> dict[str, Dataset]:
     """Open a dataset: `open("shanghaitech-a", root)` -> {"train": Dataset, "test": Dataset}.
 
     Annotations are parsed and image headers read here; pixels only when asked for. Besides the options of the format, those
-    of `papm.data.resize` show the images at another size.
+    of `papm.data.resize` show the images at another size. `on_item(done, total)` is called after each image.
     """
-    if name not in _READERS and root is None and _is_path(name):
+    if name not in READERS and root is None and _is_path(name):
         raise ConfigError(f"'{name}' is a path, not the name of a dataset; write {_call(name)}")
     rule, options = resize.take(name, options)
-    found = _open(reader(name), root, options)
+    found = _open(reader(name), root, options, on_item)
     if not rule:
         return found
     return {s: Dataset([rule.apply(x) for x in d], d.name, d.split, d.root, d.file_format) for s, d in found.items()}
@@ -225,11 +224,13 @@ def _is_path(name: str) -> bool:
 
 def _call(path: str) -> str:
     """How to open a path that was given in place of a dataset's name."""
-    fits = [r.name for r in _READERS.values() if r.recognise(Path(path).expanduser())]
+    fits = [r.name for r in readers().values() if r.recognise(Path(path).expanduser())]
     return f'open("{fits[0] if len(fits) == 1 else "folder"}", "{path}")'
 
 
-def _open(r: Reader, root: str | Path | None, options: Mapping[str, Any]) -> dict[str, Dataset]:
+def _open(
+    r: Reader, root: str | Path | None, options: Mapping[str, Any], on_item: Callable[[int, int], None] | None
+) -> dict[str, Dataset]:
     name = r.name
     if r.make is not None:
         return dict(r.make(root, **options))
@@ -241,11 +242,15 @@ def _open(r: Reader, root: str | Path | None, options: Mapping[str, Any]) -> dic
         raise DataError(f"{folder}: no such folder (for dataset '{name}')")
     check_options(r, options)
     splits = r.entries(folder, **options)
-    found = {
-        s: Dataset([build_sample(e, r.outside_is_error) for e in es], name, s, folder, file_formats(es))
-        for s, es in splits.items()
-        if es
-    }
+    done, total = itertools.count(1), sum(map(len, splits.values()))
+
+    def build(entry: Entry) -> Sample:
+        sample = build_sample(entry, r.outside_is_error)
+        if on_item is not None:
+            on_item(next(done), total)
+        return sample
+
+    found = {s: Dataset([build(e) for e in es], name, s, folder, file_formats(es)) for s, es in splits.items() if es}
     if not options:
         counted = {s: [(x.source, x.count) for x in d] for s, d in found.items()}
         for difference in unexpected(nearest(r.expected, counted), counted):
@@ -295,18 +300,18 @@ def parse_spec(spec: str) -> tuple[str, Path | None]:
     ('shanghaitech-a', PosixPath('data/ShanghaiTech'))
     """
     head, sep, tail = spec.partition(":")
-    if sep and head in _READERS:
+    if sep and head in READERS:
         return head, Path(tail)
-    if not sep and spec in _READERS and not Path(spec).exists():
+    if not sep and spec in READERS and not Path(spec).exists():
         return spec, None
     path = Path(spec).expanduser()
     if not path.exists():
         if sep and not head.startswith((".", "/", "~")) and len(head) > 1:
-            raise unknown("dataset", head, _READERS)
-        near = difflib.get_close_matches(spec, _READERS.keys() - {"folder"}, n=1)  # 'photo-folder' is a path, misspelt
+            raise unknown("dataset", head, READERS)
+        near = difflib.get_close_matches(spec, readers().keys() - {"folder"}, n=1)  # 'photo-folder' is a path, misspelt
         hint = f"did you mean '{near[0]}'?" if near else "write NAME:PATH, or give a folder"
         raise DataError(f"{spec}: no such file or folder, and no dataset of that name; {hint}")
-    found = [r.name for r in _READERS.values() if r.recognise(path)]
+    found = [r.name for r in readers().values() if r.recognise(path)]
     if len(found) == 1:
         return found[0], path
     if found:
@@ -317,6 +322,8 @@ def parse_spec(spec: str) -> tuple[str, Path | None]:
         for inner in sorted(p for p in path.iterdir() if p.is_dir() and not p.name.startswith(".")):
             if find_images(inner):
                 raise DataError(f"{path}: no images in it or in {path / 'images'}, where they belong; {inner} has some")
+        if not any(is_image_name(name) for _, _, names in os.walk(path) for name in names):
+            raise DataError(f"{path}: there are no images in this folder, nor in those below it ({', '.join(KINDS)})")
     raise DataError(
         f"{path}: cannot tell what format this is; name it (NAME:{path}) or put a .txt of 'x y' lines beside each image"
     )

@@ -21,9 +21,9 @@ from papm.data.readers.formats import looks_like_table, looks_like_txt
 from papm.data.readers.layout import nfc
 from papm.data.readers.yolo import looks_like_yolo
 from papm.data.resize import take
-from papm.data.upright import orientation, upright
+from papm.data.upright import upright
 from papm.errors import DataError, PapmError
-from papm.images import find_images, frames, image_size, nearly_black, read_image
+from papm.images import find_images, frames, image_size, nearly_black, orientation, read_image
 from papm.text import n_of
 
 Severity = Literal["error", "warning", "info"]
@@ -231,7 +231,7 @@ def _look(entry: Entry, r: Reader, decode: bool, findings: list[Finding]) -> _Se
     fractions = int(((points >= 0) & (points <= 1)).all(-1).sum()) if min(size) > 8 else 0
     region = _region(entry, points, size, findings)
     whole = int((points == points.round()).all(-1).sum())
-    lying = outside > 0 and r.outside_is_error and orientation(entry.image, size) >= 5
+    lying = outside > 0 and r.outside_is_error and orientation(entry.image) >= 5
     return _Seen(entry, len(points), outside, swapped, blank, False, region, fractions, whole, again, lying)
 
 

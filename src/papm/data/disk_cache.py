@@ -1,9 +1,10 @@
-"""Decoded images on disk, one file an image, shared by every run that uses the image.
+"""Decoded images on disk, one file per image, shared by every run that uses the image.
 
 A file is named after what is in it: the path, size and time of change of the image file, and the size it is shown at. So
 another seed, split or hold-out finds it again, and a changed image is decoded anew. It is written beside its place, flushed
-and renamed: what has the name is whole, also when several runs write it at once. Files may vanish at any time (another run
-makes room, a user tidies up): what is not there is decoded each time it is needed, until a run opens the images again.
+and renamed: what has the name is whole, also when several runs write it at once. The folder is closed to other users. Files may
+vanish at any time (another run makes room, a user tidies up): what is not there is decoded each time it is needed, until a run
+opens the images again.
 
 The folder is kept below `limit_bytes`: files are written only when images are opened, and those unused for longest go first.
 Images beyond the limit are decoded each time they are needed.
@@ -21,7 +22,6 @@ import os
 import shutil
 import sys
 import time
-import uuid
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -34,6 +34,7 @@ from torch import Tensor
 from papm.data.cache import ImageStore, decoded, in_threads, region_of
 from papm.data.resize import ResizedImage
 from papm.errors import ConfigError, DataError
+from papm.files import is_private, private_folder, replacing
 from papm.structures import Sample
 
 logger = logging.getLogger(__name__)
@@ -147,7 +148,7 @@ def open_store(
         area = s.size[0] * s.size[1]
         wanted |= {f: n for f, n in ((file, 3 * area), (region, area)) if f is not None}
     try:
-        folder.mkdir(parents=True, exist_ok=True)
+        private_folder(folder)
         kept = _make_room(folder, wanted)
         store = DiskStore(
             tuple(samples),
@@ -227,10 +228,13 @@ def _make_room(folder: Path, wanted: dict[Path, int]) -> dict[Path, bool]:
         with contextlib.suppress(OSError), os.scandir(place) as found:
             for item in found:
                 with contextlib.suppress(OSError):
-                    if item.name.endswith(".tmp") and now - item.stat().st_mtime > STALE:
+                    facts = item.stat(follow_symlinks=False)
+                    stale = item.name.endswith(".tmp") and now - facts.st_mtime > STALE
+                    ours = item.name.endswith(_SUFFIXES)
+                    if stale or (ours and not is_private(facts)):  # pixels that another user may have put there
                         Path(item.path).unlink()
-                    elif item.name.endswith(_SUFFIXES):
-                        held[Path(item.path)] = (item.stat().st_mtime, item.stat().st_size)
+                    elif ours:
+                        held[Path(item.path)] = (facts.st_mtime, facts.st_size)
     present = {f for f, n in wanted.items() if f in held and held[f][1] == n}
     total = sum(n for _, n in held.values())
     room = limit_bytes(folder, total) - sum(wanted[f] for f in present)
@@ -300,17 +304,9 @@ def _say_gone(folder: Path) -> None:
 
 
 def _write(file: Path, values: Array) -> None:
-    """Beside its place, flushed, renamed: a file of this name is whole."""
-    draft = file.parent / f".{file.name}.{uuid.uuid4().hex}.tmp"
-    file.parent.mkdir(parents=True, exist_ok=True)
-    try:
-        with draft.open("wb") as stream:
-            stream.write(values.data)
-            stream.flush()
-            os.fsync(stream.fileno())
-        draft.replace(file)
-    finally:
-        draft.unlink(missing_ok=True)
+    """A file of this name is whole, and nobody else's to change."""
+    with replacing(file, permissions=0o600) as stream:
+        stream.write(values.data)
 
 
 def _span(corner: float, crop: int, side: int, scale: float, scale_min: float, resized: bool) -> tuple[int, int]:

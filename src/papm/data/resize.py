@@ -13,21 +13,23 @@ interest go along; `Sample.original` is the sample of the files, which truth is 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict, dataclass, fields, replace
 from functools import partial
 from pathlib import Path
+from statistics import median
 from typing import Any
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor
 
-from papm.errors import ConfigError
-from papm.images import read_image, resize_image
+from papm.errors import ConfigError, DataError
+from papm.images import max_pixels, read_image, resize_image
 from papm.structures import ImageSource, Sample
+from papm.untrusted import brief
 
 SMALLEST, LARGEST = 16, 100_000  # what a side may be bounded by, in pixels
+ENLARGED = 4096  # what a side may be required to be: a small image must not be blown up until it fills the memory
 
 
 @dataclass(frozen=True)
@@ -48,8 +50,9 @@ class Resize:
     def __post_init__(self) -> None:
         for name, value in asdict(self).items():
             whole = isinstance(value, int) and not isinstance(value, bool)
-            if not whole or (value != 0 and not SMALLEST <= value <= LARGEST):
-                raise ConfigError(f"{name} is a whole number of pixels from {SMALLEST} to {LARGEST}, not {value!r}")
+            most = ENLARGED if name.startswith("min") else LARGEST
+            if not whole or (value != 0 and not SMALLEST <= value <= most):
+                raise ConfigError(f"{name} is a whole number of pixels from {SMALLEST} to {most}, not {brief(value)}")
         for low, high in (
             ("min_side", "max_side"),
             ("min_side", "max_short_side"),
@@ -61,8 +64,11 @@ class Resize:
     def __bool__(self) -> bool:
         return any(asdict(self).values())
 
-    def size(self, height: int, width: int) -> tuple[int, int]:
-        """(H, W) of an image of `height` × `width` under this rule; applying it again changes nothing."""
+    def size(self, height: int, width: int, name: str = "image") -> tuple[int, int]:
+        """(H, W) of an image of `height` × `width` under this rule; applying it again changes nothing.
+
+        DataError where `max_pixels()` does not let a long and narrow image be enlarged so far.
+        """
         short, long = sorted((height, width))
         scale = 1.0
         if self.max_short_side and short > self.max_short_side:
@@ -73,11 +79,17 @@ class Resize:
             scale = self.min_long_side / long
         if self.max_side and long * scale > self.max_side:
             scale = self.max_side / long
-        return max(1, round(height * scale)), max(1, round(width * scale))
+        size = max(1, round(height * scale)), max(1, round(width * scale))
+        if scale > 1 and size[0] * size[1] > (limit := max_pixels()):
+            raise DataError(
+                f"{name}: {width}×{height} pixels would be enlarged to {size[1]}×{size[0]} (min_side, min_long_side),"
+                f" more than the limit of {limit / 1e6:g} megapixels"
+            )
+        return size
 
     def apply(self, sample: Sample) -> Sample:
         """The sample at the size of this rule; itself when that is the size it has."""
-        size = self.size(*sample.size)
+        size = self.size(*sample.size, sample.name)
         return sample if size == sample.size else resized(sample, size)
 
 
@@ -117,12 +129,10 @@ def bounds(rule: Resize) -> dict[str, int]:
     return {k: v for k, v in asdict(rule).items() if v}
 
 
-def of_config(config: Mapping[str, Any]) -> Resize:
-    """The rule a model was trained with, from the configuration in its checkpoint."""
-    options = config.get("options")
-    if not isinstance(options, Mapping):
-        return Resize()
-    return take("", {k: v for k, v in options.items() if k in OPTIONS})[0]
+def scales(samples: Iterable[Sample]) -> tuple[float, float, float]:
+    """The least, the median and the largest factor between the long sides of samples and those of their files."""
+    each = [max(s.size) / max(s.published.size) for s in samples]
+    return min(each), median(each), max(each)
 
 
 def resized(sample: Sample, size: tuple[int, int]) -> Sample:
@@ -143,7 +153,6 @@ def resized(sample: Sample, size: tuple[int, int]) -> Sample:
         boxes=None if sample.boxes is None else sample.boxes * factor.repeat(2),
         extents=None if sample.extents is None else sample.extents * mean,
         roi_source=None if sample.roi_source is None else partial(resized_region, sample.roi_source, size),
-        perspective=None if sample.perspective is None else partial(_resized_map, sample.perspective, size, mean),
         annotations={name: p * factor for name, p in sample.annotations.items()},
         original=sample.original or sample,
     )
@@ -171,9 +180,3 @@ def resized_region(source: Callable[[], Tensor] | Tensor, size: tuple[int, int])
         for n, whole in ((h, height), (w, width))
     )
     return region[row][:, column]
-
-
-def _resized_map(source: Callable[[], Tensor], size: tuple[int, int], scale: float) -> Tensor:
-    """Pixels per metre at another size."""
-    values = source().float()[None, None]
-    return F.interpolate(values, size=size, mode="bilinear", align_corners=False)[0, 0] * scale

@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from papm.data.base import Dataset
+from papm.points import nearest
 
 
 def summary(datasets: Mapping[str, Dataset]) -> dict[str, dict[str, Any]]:
@@ -49,10 +50,4 @@ def _summary(dataset: Dataset) -> dict[str, Any]:
 
 def _neighbour_distances(points: Tensor) -> np.ndarray[Any, np.dtype[np.float64]]:
     """Distance of each point to its nearest neighbour [n]; none for fewer than two points."""
-    from scipy.spatial import cKDTree
-
-    if len(points) < 2:
-        return np.zeros(0)
-    xy = points.double().numpy()
-    distance: np.ndarray[Any, np.dtype[np.float64]] = cKDTree(xy).query(xy, k=2)[0][:, 1]
-    return distance
+    return nearest(points.double().numpy())[:, 0] if len(points) > 1 else np.zeros(0)

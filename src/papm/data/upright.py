@@ -12,19 +12,15 @@ from dataclasses import replace
 from pathlib import Path
 
 import torch
-from PIL import Image
 from torch import Tensor
 
 from papm.data.base import Annotation
-
-_TAG = 274  # of EXIF: orientation, 1 to 8
-_TAGGED = (".jpg", ".jpeg", ".tif", ".tiff", ".png", ".webp")  # the kinds of files that may have it
-_LARGE = 80_000_000  # pixels that no camera takes at once, and of which Pillow warns
+from papm.images import orientation
 
 
 def upright(annotation: Annotation, image: Path, size: tuple[int, int]) -> Annotation:
     """The annotation moved from the stored pixels of an image file to the upright image of `size` (H, W)."""
-    how = orientation(image, size) if len(annotation.points) else 1
+    how = orientation(image) if len(annotation.points) else 1
     stored = (size[1], size[0]) if how >= 5 else size
     if how == 1 or (how >= 5 and _fitting(annotation.points, size) > _fitting(annotation.points, stored)):
         return annotation
@@ -37,7 +33,7 @@ def upright(annotation: Annotation, image: Path, size: tuple[int, int]) -> Annot
 
 def as_stored(points: Tensor, image: Path, size: tuple[int, int]) -> Tensor:
     """Points [n, 2] of the upright image of `size` (H, W) in its stored pixels, as a benchmark's server knows it."""
-    how = orientation(image, size)
+    how = orientation(image)
     return turn(points, size, {6: 8, 8: 6}.get(how, how))  # the others undo themselves
 
 
@@ -59,15 +55,3 @@ def turn(points: Tensor, stored: tuple[int, int], how: int) -> Tensor:
 def _fitting(points: Tensor, size: tuple[int, int]) -> int:
     limit = points.new_tensor([size[1], size[0]])
     return int(((points >= 0) & (points <= limit)).all(-1).sum())
-
-
-def orientation(path: Path, size: tuple[int, int]) -> int:
-    """The orientation a photograph of `size` declares, 1 where it declares none."""
-    if path.suffix.lower() not in _TAGGED or size[0] * size[1] > _LARGE:
-        return 1
-    try:
-        with Image.open(path) as picture:
-            how = picture.getexif().get(_TAG, 1)
-    except Exception:  # what is wrong with an image is told where it is read
-        return 1
-    return how if isinstance(how, int) and 1 <= how <= 8 else 1

@@ -4,50 +4,22 @@ from __future__ import annotations
 
 import dataclasses
 import sys
-import tempfile
 import time
-from pathlib import Path
 from typing import Any
 
-import lightning.pytorch as pl
 import torch
-from lightning.pytorch.callbacks import Callback
 
 from papm import data
 from papm.config import TrainConfig
 from papm.data.splits import Splits, choose
-from papm.engine.build import build_loss, build_network, precision_of, with_classes
+from papm.engine.build import build_loss, build_network, with_classes
 from papm.engine.data import CountingData
 from papm.engine.evaluate import evaluate
-from papm.engine.memory import with_memory
-from papm.engine.module import CountingModule
-from papm.engine.processes import join_started
-from papm.engine.train import (
-    average_weights,
-    evaluate_every,
-    fit,
-    make_trainer,
-    own_device,
-    place_on,
-)
-
-
-class _Clock(Callback):
-    """Times steps after a warm-up, with the device's queue drained at both ends."""
-
-    def __init__(self, warmup: int) -> None:
-        self.warmup, self.start, self.stop = warmup, 0.0, 0.0
-
-    def on_train_batch_end(
-        self, trainer: pl.Trainer, pl_module: pl.LightningModule, outputs: Any, batch: Any, batch_idx: int
-    ) -> None:
-        if trainer.global_step in (self.warmup, trainer.max_steps):
-            if pl_module.device.type == "cuda":
-                torch.cuda.synchronize()
-            now = time.perf_counter()
-            if trainer.global_step == self.warmup:
-                self.start = now
-            self.stop = now
+from papm.engine.loop import evaluate_every
+from papm.engine.oom import with_memory
+from papm.engine.ranks import join_started, launched
+from papm.engine.train import own_device
+from papm.engine.training import Training
 
 
 def dry_run(
@@ -59,13 +31,13 @@ def dry_run(
     """
     join_started(config.devices)
     device = own_device(config)
-    # On a GPU the first steps of each padded length of the points are recorded: those are not what a step takes.
+    # On a GPU the first steps of each padded length of the points are captured: those are not what a step takes.
     warmup = warmup or (150 if device.type == "cuda" else 2)
     steps = steps or (200 if device.type == "cuda" else 5)
     if splits is None:
         splits = choose(data.open_spec(config.data, **config.options), config.select, config.val_fraction, config.seed)
     chosen = splits
-    return with_memory(with_classes(config, chosen), lambda config, _: _measure(config, chosen, device, steps, warmup))
+    return with_memory(with_classes(config, chosen), lambda config: _measure(config, chosen, device, steps, warmup))
 
 
 def _measure(config: TrainConfig, splits: Splits, device: torch.device, steps: int, warmup: int) -> dict[str, Any]:
@@ -76,22 +48,23 @@ def _measure(config: TrainConfig, splits: Splits, device: torch.device, steps: i
     counting = CountingData(splits, short, loss.halo)
     counting.load(device)
     loading = time.perf_counter() - began
-    module = CountingModule(network, loss, short)
-    place_on(device, module, counting, config)
-    clock = _Clock(warmup)
     if device.type == "cuda":
         torch.cuda.reset_peak_memory_stats()
-    with tempfile.TemporaryDirectory() as folder:
-        callbacks = [c for c in (average_weights(config, device), clock) if c is not None]
-        fit(make_trainer(short, Path(folder), device, callbacks, watch=False), module, counting)
-    step = (clock.stop - clock.start) / steps
+    with launched(config.devices, device) as ranks:
+        training = Training(short, network, loss, counting, device, ranks)
+        for item in counting.items(0, device, ranks.rank, ranks.world):
+            training.take(item)
+            if training.done in (warmup, short.steps):
+                if device.type == "cuda":
+                    torch.cuda.synchronize()
+                began, before = time.perf_counter(), began
+    step = (began - before) / steps
     watched = splits.monitor
     evaluation = 0.0
     if watched is not None:
         few = watched[: min(8, len(watched))]
-        network.to(device)
         began = time.perf_counter()
-        evaluate(network, few, precision=precision_of(config, device))
+        evaluate(network, few, precision=training.precision)
         evaluation = (time.perf_counter() - began) / len(few) * len(watched)
     evaluations = 0 if watched is None else config.steps // evaluate_every(config) + 1
     found: dict[str, Any] = {

@@ -17,10 +17,10 @@ from papm.data.base import Dataset, require_annotated
 from papm.data.classes import class_names, require_labels
 from papm.data.resize import resized_region
 from papm.errors import DataError
-from papm.files import write_text
+from papm.files import guarded, write_text
 from papm.metrics import game
 from papm.metrics.counting import CountingScore, bootstrap, counting_errors
-from papm.predict.predictor import COUNTS, class_counts, counts, objects
+from papm.predict.predictor import COUNTS, class_counts, counts, objects, require_finite
 from papm.predict.restore import restore
 from papm.predict.tiling import OnTile, Tile, infer
 from papm.structures import DensityOutput, PointProposals, Prediction, Sample
@@ -80,12 +80,15 @@ def evaluate(
     classes: Sequence[str] = (),
     on_item: Callable[[], None] | None = None,
     on_tile: OnTile | None = None,
+    strict: bool = False,
 ) -> Evaluation:
     """Count every image whole, at the size the dataset gives it, inside its region of interest where it has one.
 
     Large images are counted in tiles (`papm.predict.tiling`). The truth is that of the files: resizing changes neither a
     count nor which points lie in a region. `grid` also measures GAME of each image.
     Where the network counts several classes and the points have labels, each class is counted too; `classes` names them.
+    `strict`: a count that is not a finite number raises CheckpointError; otherwise it stands in the result, as the end of a
+    training reports it.
     """
     require_annotated(dataset)
     names = _classes_of(network, dataset, classes)
@@ -102,6 +105,8 @@ def evaluate(
             region = truth.roi  # decoded once: it may be a file
             roi = region if region is None or truth is sample else resized_region(region, sample.size)
             output = infer(network, sample.image, tile, on_tile, precision)
+            if strict:
+                require_finite(output, sample.name)
             predicted.append(counts(output, roi=roi)[0])
             if isinstance(output, PointProposals):
                 for how in COUNTS:
@@ -180,15 +185,15 @@ def grid_errors(output: DensityOutput | PointProposals, sample: Sample, region: 
         made = restore(Prediction(0.0, sample.size, density, output.stride), truth.size)
         assert made.density is not None
         return game.game(made.density, truth.points, size=truth.size, stride=made.stride, roi=region, whole_cells=True)
-    # By chances every proposal counts, for its own chance, so that GAME(0) is the error of the count.
-    chances = output.chances[0].sum(-1).cpu() if output.expected else None
+    # In an expected count every proposal counts by its probability, so that GAME(0) is the error of the count.
+    probabilities = output.probabilities[0].sum(-1).cpu() if output.expected else None
     found = (output.points[0] if output.expected else output.points[0][objects(output)[0]]).float().cpu()
     # A proposal that was moved across the border belongs to an object at it, as when it is counted.
     limit = found.new_tensor([sample.size[1], sample.size[0]])
     found = found.clamp(min=0).minimum(torch.nextafter(limit, torch.zeros_like(limit)))
     made = restore(Prediction(0.0, sample.size, points=found), truth.size)
     assert made.points is not None
-    return game.game_points(made.points, truth.points, size=truth.size, roi=region, weights=chances)
+    return game.game_points(made.points, truth.points, size=truth.size, roi=region, weights=probabilities)
 
 
 def write_evaluation(path: Path, found: Evaluation) -> None:
@@ -206,5 +211,5 @@ def write_evaluation(path: Path, found: Evaluation) -> None:
     writer.writerow(["image", "predicted", "truth", "truth_in_image", *more, *(f"by_{m}" for m in found.by_model)])
     for name, p, t, i, apart, alone in sorted(rows, key=lambda r: -abs(r[1] - r[2])):
         of_class = [cell for a, b in apart for cell in (f"{a:.3f}", f"{b:.0f}")]
-        writer.writerow([name, f"{p:.3f}", f"{t:.0f}", f"{i:.0f}", *of_class, *(f"{m:.3f}" for m in alone)])
+        writer.writerow([guarded(name), f"{p:.3f}", f"{t:.0f}", f"{i:.0f}", *of_class, *(f"{m:.3f}" for m in alone)])
     write_text(path, buffer.getvalue())

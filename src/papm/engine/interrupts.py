@@ -7,12 +7,8 @@ import signal
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any
 
-import lightning.pytorch as pl
-from lightning.pytorch.callbacks import Callback
-
-from papm.engine.module import CountingModule
+from papm.engine.ranks import Ranks
 
 log = logging.getLogger(__name__)
 
@@ -38,63 +34,53 @@ def interruptible() -> Iterator[None]:
             signal.signal(kind, handler)
 
 
-class StopOnInterrupt(Callback):
+class Stop:
     """The first Ctrl-C (or SIGTERM, as schedulers send, or a closed terminal) ends the run after the current step, or the
     current image of an evaluation, with a checkpoint; the second ends it at once.
 
-    An evaluation that was not made, or not to its end, is made when the run goes on (`Keeper`).
+    An evaluation that was not made, or not to its end, is made when the run goes on.
     """
 
-    def __init__(self) -> None:
-        self.interrupted = False
-        self._before: dict[int, Any] = {}
-        self._own: Any = None
+    def __init__(self, ranks: Ranks, steps: int) -> None:
+        self.ranks, self.steps = ranks, steps
+        self.heard = False  # by this process
+        self._agreed = False
 
-    def on_train_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
-        self._listen(pl_module)
+    def now(self) -> bool:
+        """Whether all have agreed."""
+        return self._agreed
 
-    def on_validation_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
-        self._listen(pl_module)  # one that came after the last step has no training before it
-
-    def _listen(self, module: pl.LightningModule) -> None:
-        if self._before or threading.current_thread() is not threading.main_thread():
+    @contextmanager
+    def listening(self) -> Iterator[None]:
+        """Hear signals; afterwards they do what they did before."""
+        if threading.current_thread() is not threading.main_thread():
+            yield
             return
-        assert isinstance(module, CountingModule)
         hangup = getattr(signal, "SIGHUP", None)
-
-        def handle(number: int, frame: Any) -> None:
-            if self.interrupted:
-                if number == hangup:  # a shell and the kernel may both tell
-                    return
-                raise KeyboardInterrupt
-            self.interrupted = module.stopping = True
-            log.warning("stopping after this step, or this image of an evaluation; a second time stops at once")
-
-        self._own = handle
         kinds = [signal.SIGINT, signal.SIGTERM]
         if hangup is not None and signal.getsignal(hangup) is not signal.SIG_IGN:  # as it is under nohup
             kinds.append(hangup)
-        self._before = {s: signal.signal(s, handle) for s in kinds}
 
-    def on_train_batch_end(
-        self, trainer: pl.Trainer, pl_module: pl.LightningModule, outputs: Any, batch: Any, batch_idx: int
-    ) -> None:
-        if trainer.world_size == 1 or trainer.global_step % TOGETHER == 0 or trainer.global_step == trainer.max_steps:
-            self._agree(trainer)
-        if trainer.should_stop:
-            trainer.limit_val_batches = 0
+        def handle(number: int, frame: object) -> None:
+            if self.heard:
+                if number == hangup:  # a shell and the kernel may both tell
+                    return
+                raise KeyboardInterrupt
+            self.heard = True
+            log.warning("stopping after this step, or this image of an evaluation; a second time stops at once")
 
-    def on_validation_epoch_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
-        self._agree(trainer)
+        before = {kind: signal.signal(kind, handle) for kind in kinds}
+        try:
+            yield
+        finally:
+            for kind, handler in before.items():
+                signal.signal(kind, handler)
 
-    def _agree(self, trainer: pl.Trainer) -> None:
+    def after(self, step: int) -> None:
+        """Several processes ask each other only now and then: it waits for all of them."""
+        if self.ranks.world == 1 or step % TOGETHER == 0 or step == self.steps:
+            self.agree()
+
+    def agree(self) -> None:
         """All processes stop at the same step, or they wait for each other for ever."""
-        if trainer.strategy.reduce_boolean_decision(self.interrupted, all=False):
-            trainer.should_stop = True
-
-    def teardown(self, trainer: pl.Trainer, pl_module: pl.LightningModule, stage: str) -> None:
-        for number, handler in self._before.items():
-            # Lightning has put back what it found; what we found may be its own handler, which holds the trainer.
-            if signal.getsignal(number) is self._own:
-                signal.signal(number, handler)
-        self._before, self._own = {}, None
+        self._agreed = self.ranks.any(self.heard)

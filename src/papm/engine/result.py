@@ -14,8 +14,8 @@ from papm import checkpoint
 from papm.config import LEARNING, TrainConfig
 from papm.data.splits import Splits
 from papm.engine.build import precision_of
-from papm.engine.callbacks import Logbook
 from papm.engine.evaluate import Evaluation, evaluate, write_evaluation
+from papm.engine.log import Log
 from papm.engine.run_folder import hardware, revision
 from papm.errors import PapmError
 from papm.files import write_json
@@ -34,7 +34,7 @@ def finish(
     config: TrainConfig,
     folder: Path,
     splits: Splits,
-    logbook: Logbook,
+    log: Log,
     device: torch.device,
     last: Weights,
     started: float,
@@ -73,7 +73,7 @@ def finish(
         "rmse": None,
         "mae_last": None,
         "mae_best_on_test": None,
-        "mae_val": logbook.best.get("mae") if splits.monitor is not splits.test else None,
+        "mae_val": log.best.get("mae") if splits.monitor is not splits.test else None,
         "mae_in_image": None,
         "weights_sha256": weights_sha256,
     }
@@ -88,9 +88,9 @@ def finish(
         else:
             checkpoint.assign(network, last.state, "the last weights")
             result["mae_last"] = evaluate(network, test, precision=precision_of(config, device)).score.mae
-        if splits.monitor is splits.test and logbook.best:
-            result["mae_best_on_test"] = min(logbook.best["mae"], result["mae_last"])
-    seconds = logbook.seconds + time.monotonic() - started
+        if splits.monitor is splits.test and log.best:
+            result["mae_best_on_test"] = min(log.best["mae"], result["mae_last"])
+    seconds = log.seconds + time.monotonic() - started
     result |= {"seconds": round(seconds, 1), "hardware": hardware(device), "revision": revision()}
     write_json(folder / "result.json", result)
     return result

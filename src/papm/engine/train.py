@@ -1,21 +1,16 @@
-"""A training run from configuration to result: data, network, loss, Lightning, final figure."""
+"""A training run from configuration to result: data, network, loss, the loop, final figure."""
 
 from __future__ import annotations
 
 import logging
-import signal
-import threading
 import time
-import warnings
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, nullcontext
-from dataclasses import dataclass, replace
+from collections.abc import Callable
+from contextlib import nullcontext
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import lightning.pytorch as pl
 import torch
-from lightning.fabric.plugins.environments.lightning import LightningEnvironment
 
 from papm import config as configuration
 from papm import data
@@ -23,42 +18,29 @@ from papm.checkpoint import ModelSpec
 from papm.config import TrainConfig
 from papm.data.base import Dataset
 from papm.data.splits import Splits, choose
-from papm.engine import run_folder
+from papm.engine import loop, oom, run_folder
 from papm.engine.build import (
     build_loss,
     build_network,
-    known_names,
     precision_of,
     settle_norms,
     with_bounds,
     with_classes,
 )
-from papm.engine.callbacks import (
-    AtomicCheckpointIO,
-    AveragedWeights,
-    EventFiles,
-    FirstStep,
-    Keeper,
-    Logbook,
-    Watcher,
-)
-from papm.engine.data import CountingData, several_classes
-from papm.engine.interrupts import StopOnInterrupt, interruptible
-from papm.engine.memory import with_memory
-from papm.engine.module import CountingModule
-from papm.engine.processes import is_first_process, join_started, local_rank
+from papm.engine.data import CountingData
+from papm.engine.interrupts import Stop, interruptible
+from papm.engine.keep import Keeper
+from papm.engine.log import Log, Watcher
+from papm.engine.ranks import is_first_process, join_started, launched, local_rank
 from papm.engine.result import Weights, finish
-from papm.errors import ConfigError, PapmError
+from papm.engine.training import Training
+from papm.engine.watch import Watched
+from papm.errors import ConfigError, PapmError, WriteError
 from papm.models.base import Progress
 from papm.predict.predictor import pick_device
 from papm.text import n_of
 
 log = logging.getLogger(__name__)
-
-# Compiling takes most of a minute and saves about a quarter of a step of 5 to 15 ms (docs/results.md).
-COMPILE_PAYS = 5000
-# Where a whole step cannot be recorded: a CUDA graph for the forward pass and one for the backward pass.
-COMPILE_MODE = "reduce-overhead"
 
 
 @dataclass(frozen=True)
@@ -134,14 +116,18 @@ def train(
 
         asked = config.batch
 
-        def attempt(config: TrainConfig, started: FirstStep) -> RunResult:
-            return _train(config, folder, chosen, not resume, watcher, on_image, on_download, started, asked)
+        def attempt(config: TrainConfig) -> RunResult:
+            return _train(config, folder, chosen, not resume, watcher, on_image, on_download, asked)
 
         try:
-            return with_memory(config, attempt, folder, fresh=not resume)
-        except PapmError:
-            if first and not resume and not (folder / "last.ckpt").exists():
+            return oom.with_memory(config, attempt)
+        except PapmError as error:
+            saved = (folder / "last.ckpt").exists()
+            if first and not resume and not saved:
                 run_folder.discard(folder, before)
+            if isinstance(error, WriteError):
+                then = "--resume goes on from last.ckpt" if saved else "give the same command again"
+                raise WriteError(f"{error}; make room, and {then}") from None
             raise
 
 
@@ -153,160 +139,55 @@ def _train(
     watcher: Watcher | None,
     on_image: Callable[[], None] | None,
     on_download: Progress | None,
-    first_step: FirstStep,
     asked: int,
 ) -> RunResult:
     started = time.monotonic()
     device = own_device(config)
     if config.precision != "auto" and config.precision != precision_of(config, device) and is_first_process():
         log.warning("precision=%s is for GPUs; this run uses %s", config.precision, precision_of(config, device))
-    network = build_network(config, on_download)
-    loss = build_loss(config, network.stride)
-    module = CountingModule(network, loss, config)
-    counting = CountingData(splits, config, loss.halo, on_item=on_image)
-    counting.load(device)
-    settle_norms(network, splits.train, device)
-    place_on(device, module, counting, config)
-    if fresh and is_first_process():
-        run_folder.create(folder, config, asked)
-    if watcher is not None and is_first_process():
-        watcher.on_start(splits.sizes)
+    training: Training | None = None
+    with oom.kept(folder, lambda: not fresh or (training is not None and training.done > training.first)):
+        network = build_network(config, on_download, splits)
+        loss = build_loss(config, network.stride)
+        counting = CountingData(splits, config, loss.halo, on_item=on_image)
+        counting.load(device)
+        watched = None if splits.monitor is None else Watched(splits.monitor, device)
+        settle_norms(network, splits.train, device)
+        if fresh and is_first_process():
+            run_folder.create(folder, config, asked)
+        if watcher is not None and is_first_process():
+            watcher.on_start(splits.sizes)
+        spec = ModelSpec(
+            config.backbone,
+            dict(config.network),
+            config.method,
+            configuration.to_mapping(config),
+            inference=network.inference,
+        )
 
-    spec = ModelSpec(config.backbone, dict(config.network), config.method, configuration.to_mapping(config))
-    if several_classes(config):
-        spec = replace(spec, classes=known_names(splits.train, network.num_classes))
-    logbook = Logbook(folder, config.log_every, watcher)
-    average = average_weights(config, device)
-    state = average.network_state if average is not None else network.state_dict
-    watched = splits.monitor is not None
-    evaluations = evaluate_every(config) if watched else 0
-    keeper = Keeper(folder, config.save_every, spec, logbook, state, config.select != "last", evaluations)
-    stop = StopOnInterrupt()
-    callbacks = [c for c in (average, logbook, stop, first_step, keeper) if c is not None]
-    trainer = make_trainer(config, folder, device, callbacks, watch=watched)
-    fit(trainer, module, counting, folder / "last.ckpt" if (folder / "last.ckpt").exists() and not fresh else None)
-    if keeper.owes(trainer) and not trainer.should_stop:  # the evaluation after the last step
-        with without_known_warnings():
-            trainer.validate(module, datamodule=counting, verbose=False)
-    interrupted = RunResult(folder, trainer.global_step, True, None)
-    if trainer.should_stop or (stop.interrupted and trainer.world_size == 1):  # several have agreed, or go on together
-        return interrupted
-    if not trainer.is_global_zero:
-        return RunResult(folder, trainer.global_step, False, None)
-    if config.select == "last" or not logbook.best:
-        keeper.write_best(trainer.global_step)
-    last = Weights(trainer.global_step, state())
-    try:
-        with interruptible():
-            result = finish(config, folder, splits, logbook, device, last, started, network.weights_sha256)
-    except KeyboardInterrupt:
-        return interrupted
-    return RunResult(folder, trainer.global_step, False, result, splits.test or splits.monitor)
+        with launched(config.devices, device) as ranks:
+            training = Training(config, network, loss, counting, device, ranks)
+            record = Log(folder, config.steps, watcher, writes=ranks.first)
+            keeper = Keeper(folder, spec, training.weights)
+            if keeper.last.exists() and not fresh:
+                loop.resume(keeper.last, training, record)
+            ranks.share(training.network.state_dict().values())
+            stop = Stop(ranks, config.steps)
+            with stop.listening():
+                loop.fit(training, watched, record, keeper, stop)
 
-
-def fit(trainer: pl.Trainer, module: CountingModule, counting: CountingData, known: Path | None = None) -> None:
-    """Lightning's part of a run, from a checkpoint that is `known` or from the beginning."""
-    with without_known_warnings():
+        interrupted = RunResult(folder, training.done, True, None)
+        if stop.now() or (stop.heard and ranks.world == 1):  # several have agreed, or go on together
+            return interrupted
+        if not ranks.first:
+            return RunResult(folder, training.done, False, None)
+        if config.select == "last" or not record.best:
+            keeper.write_best(training.done)
+        keeper.settle(training.done)
+        last = Weights(training.done, training.weights())
         try:
-            trainer.fit(module, datamodule=counting, ckpt_path=known, weights_only=True)
-        except BaseException:
-            end_others(trainer)
-            raise
-
-
-def end_others(trainer: pl.Trainer) -> None:
-    """After a failure of the first process: the others would wait for it, on GPUs for half an hour, and hold their memory."""
-    launcher = trainer.strategy.launcher
-    if launcher is not None:
-        launcher.kill(getattr(signal, "SIGKILL", signal.SIGTERM))  # Windows has the other
-
-
-@contextmanager
-def without_known_warnings() -> Iterator[None]:
-    """Without what is said at every run and true of every run here: loaders are not processes, steps are one long epoch.
-
-    Nor what the thread that writes TensorBoard's files says before it ends: `EventFiles` says it in a sentence.
-    """
-    before = threading.excepthook
-
-    def others(raised: threading.ExceptHookArgs) -> None:
-        if not type(raised.thread).__module__.startswith("tensorboard"):
-            before(raised)
-
-    threading.excepthook = others
-    try:
-        with warnings.catch_warnings():
-            for said in ("does not have many workers", "LeafSpec", "lr_scheduler.step"):
-                warnings.filterwarnings("ignore", message=f".*{said}.*")
-            yield
-    finally:
-        threading.excepthook = before
-
-
-def place_on(device: torch.device, module: CountingModule, counting: CountingData, config: TrainConfig) -> None:
-    """Memory layout and compilation that suit the device."""
-    whole = records_whole_steps(device, module, counting, config)
-    if whole:
-        counting.keep_plans = module.record = True
-    network = module.network
-    network.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
-    if device.type != "cuda":
-        return
-    if config.compile == "yes" or (config.compile == "auto" and config.steps >= COMPILE_PAYS):
-        network.compile(mode=None if whole else COMPILE_MODE, dynamic=False)
-        counting.compile_crops()
-
-
-def records_whole_steps(
-    device: torch.device, module: CountingModule, counting: CountingData, config: TrainConfig
-) -> bool:
-    """Whether a step can be one CUDA graph: images on the GPU, one process, no weights but the network's."""
-    return (
-        config.graph == "auto"
-        and counting.store is not None
-        and counting.store.device.type == "cuda"
-        and config.devices == 1
-        and precision_of(config, device) != "16"
-        and module.recordable
-    )
-
-
-def average_weights(config: TrainConfig, device: torch.device) -> AveragedWeights | None:
-    """The running average of the weights, if the configuration wants one."""
-    return AveragedWeights(config.ema, device, config.watch == "averaged") if config.ema else None
-
-
-def evaluate_every(config: TrainConfig) -> int:
-    """Steps from one evaluation of the watched images to the next."""
-    return config.eval_every or max(1, config.steps // 20)
-
-
-def make_trainer(
-    config: TrainConfig, folder: Path, device: torch.device, callbacks: list[Any], watch: bool
-) -> pl.Trainer:
-    """Lightning, kept out of the way: one long epoch, nothing logged or drawn by it at each step."""
-    for name in ("lightning.pytorch", "lightning.fabric", "lightning.pytorch.utilities.rank_zero"):
-        logging.getLogger(name).setLevel(logging.WARNING)
-    return pl.Trainer(
-        accelerator="gpu" if device.type == "cuda" else "cpu",
-        devices=config.devices,
-        strategy="auto" if config.devices == 1 else "ddp",
-        precision={"32": "32-true", "bf16": "bf16-mixed", "16": "16-mixed"}[precision_of(config, device)],  # type: ignore[arg-type]
-        max_steps=config.steps,
-        max_epochs=-1,
-        val_check_interval=evaluate_every(config),
-        check_val_every_n_epoch=None,
-        limit_val_batches=1.0 if watch else 0,
-        num_sanity_val_steps=0,
-        log_every_n_steps=min(config.log_every, config.steps),
-        benchmark=device.type == "cuda",
-        gradient_clip_val=config.clip or None,
-        callbacks=callbacks,
-        plugins=[AtomicCheckpointIO(), LightningEnvironment()],  # not what it finds of a scheduler: see `processes`
-        logger=EventFiles(str(folder), name="", version="tensorboard"),
-        default_root_dir=str(folder),
-        enable_progress_bar=False,
-        enable_model_summary=False,
-        enable_checkpointing=True,
-        use_distributed_sampler=False,
-    )
+            with interruptible():
+                result = finish(config, folder, splits, record, device, last, started, network.weights_sha256)
+        except KeyboardInterrupt:
+            return interrupted
+        return RunResult(folder, training.done, False, result, splits.test or splits.monitor)

@@ -1,10 +1,22 @@
-"""Losses on density maps and on point proposals, by name: `papm.losses.create("hd-papm", stride=8)`.
+"""Losses on density maps and on point proposals: plain functions in `papm.losses.functional`, modules by name here.
 
-A loss is one file and one `register` line; importing it here makes it known.
+`papm.losses.create("hd-papm", stride=8)`. A loss is one function and one `register` line; importing it here makes it known.
 """
 
-from papm.losses import bayesian, classes, density, forward, kdmg, noisecc, points, regions, transport, unbalanced
-from papm.losses.base import CountingLoss, LossContext, PointLoss, create, names, options
+from papm.losses import (
+    bayesian,
+    classes,
+    density,
+    forward_correction,
+    functional,
+    kdmg,
+    noisecc,
+    points,
+    transport,
+    unbalanced,
+)
+from papm.losses.base import CountingLoss, LossContext, PointLoss
+from papm.losses.registry import create, names, options, register
 
 __all__ = [
     "CountingLoss",
@@ -14,13 +26,14 @@ __all__ = [
     "classes",
     "create",
     "density",
-    "forward",
+    "forward_correction",
+    "functional",
     "kdmg",
     "names",
     "noisecc",
     "options",
     "points",
-    "regions",
+    "register",
     "transport",
     "unbalanced",
 ]

@@ -14,26 +14,26 @@ MAN's instance attention leaves out the tenth of the points that fit worst, whic
 
 from __future__ import annotations
 
-import functools
-from typing import Literal
+from typing import Annotated, Any, Literal
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from papm.errors import ConfigError, unknown
-from papm.losses.base import CountingLoss, LossContext, masked, register, with_gradient
+from papm.errors import ConfigError
+from papm.losses.base import LossContext, masked, short_side, with_gradient
+from papm.losses.registry import Function, FunctionLoss, register, variant
+from papm.registry import AtLeastOne, Positive, Range
 from papm.structures import LossOutput, PointBatch
 
 Form = Literal["paper", "released"]
 Border = Literal["whole", "ratio"]
 RHO: dict[str, float] = {"paper": 0.15, "released": 1.0}  # BL's paper; BL's code
 
+Trim = Annotated[float, Range("is the share of points left out, from 0 to less than 1", 0, 1 - 1e-9)]
+
 CHUNK = 1 << 25  # entries of the posterior held at once, which bounds the memory at about 300 MB
-BOX = (
-    4.0,
-    128.0,
-)  # px, the box around a point at a crop's border is this large at least and at most (BL's QNRF loader)
+BOX = (4.0, 128.0)  # px, least and largest side of the box around a point at a crop's border (BL's QNRF loader)
 KEEP = 0.3  # a point of whose box less lies in the crop is left out (BL's QNRF loader)
 
 
@@ -56,24 +56,24 @@ def posterior(
     points: PointBatch,
     size: tuple[int, int],
     stride: int,
-    short_side: Tensor,
+    short: Tensor,
     sigma: float = 8.0,
     rho: float = 0.15,
     form: Form = "paper",
 ) -> tuple[Tensor, Tensor]:
     """To which point a cell belongs: p [B, N, h·w], and the background's share [B, h·w]; each cell's sum to one.
 
-    `short_side` [B] is that of the whole image, in pixels. In an image without points everything is background.
+    `short` [B] is the short side of the whole image, in pixels. In an image without points everything is background.
     """
     d2 = squared_distances(points, size, stride)
     nearest = d2.amin(1)
     some = torch.isfinite(nearest)
     nearest = torch.where(some, nearest, 0.0)
-    reach = rho * short_side.to(nearest)[:, None]
+    far = rho * short.to(nearest)[:, None]
     if form == "paper":
-        pseudo = (reach - nearest.sqrt()).square()
+        pseudo = (far - nearest.sqrt()).square()
     else:
-        pseudo = reach.square() / (nearest + 1e-5)
+        pseudo = far.square() / (nearest + 1e-5)
     scale = -1 / (2 * sigma**2)
     background = torch.where(some, pseudo, 0.0) * scale
     # The largest exponent is taken out, so that a cell far from everything has shares too.
@@ -84,7 +84,7 @@ def posterior(
     return share.div_(total[:, None]), background / total
 
 
-def frame(size: tuple[int, int], stride: int, context: LossContext | None, like: Tensor) -> tuple[Tensor, Tensor]:
+def counted_box(size: tuple[int, int], stride: int, context: LossContext | None, like: Tensor) -> tuple[Tensor, Tensor]:
     """Corners (x, y) [B, 2] of the part of each crop that counts: that of its mask, or all of it."""
     end = torch.stack([like.new_full((len(like),), float(n * stride)) for n in (size[1], size[0])], -1)
     if context is None or context.mask is None:
@@ -122,93 +122,101 @@ def best(residuals: Tensor, valid: Tensor, trim: float) -> Tensor:
     return torch.zeros_like(valid).scatter(1, order, places < kept)
 
 
-class BayesianLoss(CountingLoss):
-    """Σ|t - ⟨p, z⟩| over points, and the density of the background; see the module for `form`, `rho` and `trim`.
+def bayesian(
+    density: Tensor,
+    points: PointBatch,
+    *,
+    stride: AtLeastOne = 8,
+    sigma: Positive = 8.0,
+    rho: Positive | None = None,
+    form: Form = "paper",
+    border: Border = "whole",
+    trim: Trim = 0.0,
+    context: LossContext | None = None,
+) -> LossOutput:
+    """BL: Σ|t − ⟨p, z⟩| over points + |⟨p_bg, z⟩|, mean over images; p is the posterior of the points (Ma et al. 2019).
 
+    Density z [B, 1, h, w], points B × [n, 2]; σ in input pixels; the module says what `form`, `rho` and `trim` are.
     `border="whole"` asks one of every point of the crop. `border="ratio"` is BL's rule for crops: t is the share of the
     point's box, whose side is its spacing, that lies in the crop; points with less than 0.3 are left out, points beyond
     the border with more come in.
+
+    >>> from papm.losses import functional
+    >>> functional.bayesian(torch.zeros(1, 1, 2, 2), [torch.tensor([[4.0, 4.0]])])
+    tensor(1.)
     """
-
-    def __init__(
-        self,
-        stride: int = 8,
-        *,
-        sigma: float = 8.0,
-        rho: float | None = None,
-        form: Form = "paper",
-        border: Border = "whole",
-        trim: float = 0.0,
-    ) -> None:
-        super().__init__(stride)
-        if form not in RHO:
-            raise unknown("form of the background", str(form), RHO)
-        if border not in ("whole", "ratio"):
-            raise unknown("border rule", str(border), ("whole", "ratio"))
-        if not 0 <= trim < 1:
-            raise ConfigError(f"trim is the share of points left out, from 0 to less than 1, not {trim}")
-        self.rho = RHO[form] if rho is None else float(rho)
-        for name, value in (("sigma", sigma), ("rho", self.rho)):
-            if not value > 0:
-                raise ConfigError(f"{name} of the Bayesian loss must be positive, not {value}")
-        self.sigma, self.form, self.border, self.trim = float(sigma), form, border, float(trim)
-        # A box reaches 30 % into the crop from a centre at most a fifth of its side outside.
-        self.halo = (0.5 - KEEP) * BOX[1] if border == "ratio" else 0.0
-
-    def targets(
-        self, size: tuple[int, int], points: PointBatch, context: LossContext | None
-    ) -> tuple[PointBatch, Tensor]:
-        """The points that matter and how much density [B, N] each should get."""
-        if self.border == "whole":
-            return points, points.valid.to(points.xy)
-        if context is not None and context.halo is not None:
-            points = context.halo
-        lower, upper = frame(size, self.stride, context, points.xy)
-        share = overlap(points, lower, upper)
-        valid = points.valid & (share >= KEEP)
-        return PointBatch(points.xy, valid), torch.where(valid, share, 0.0)
-
-    def compute(self, density: Tensor, points: PointBatch, context: LossContext | None) -> LossOutput:
-        density = masked(density, context, self.stride)
-        size = (density.shape[-2], density.shape[-1])
-        points = PointBatch(points.xy.to(density), points.valid, points.extents)
-        points, target = self.targets(size, points, context)
-        points, target = PointBatch(points.xy.to(density), points.valid), target.to(density)
-        if context is not None and context.sizes is not None:
-            short = context.sizes.to(density).amin(1)
-        else:
-            short = density.new_full((len(density),), float(min(size) * self.stride))
-        z = density.flatten(1)
-        step = max(1, CHUNK // max(1, points.xy.shape[1] * z.shape[1]))
-        parts = [
-            self._terms(z[s], PointBatch(points.xy[s], points.valid[s]), target[s], size, short[s])
-            for s in (slice(k, k + step) for k in range(0, len(z), step))
-        ]
-        terms = {k: torch.cat([p[k] for p in parts]).mean() for k in ("points", "background")}
-        return LossOutput(terms["points"] + terms["background"], {k: t.detach() for k, t in terms.items()})
-
-    def _terms(
-        self, z: Tensor, points: PointBatch, target: Tensor, size: tuple[int, int], short: Tensor
-    ) -> dict[str, Tensor]:
-        """Both terms [b] of some images. The posterior is freed with them: their gradient is known now."""
+    density = masked(density, context, stride)
+    size = (density.shape[-2], density.shape[-1])
+    points = PointBatch(points.xy.to(density), points.valid, points.extents)
+    points, wanted = targets(size, points, context, stride, border)
+    points, wanted = PointBatch(points.xy.to(density), points.valid), wanted.to(density)
+    short, rho = short_side(density, context, stride), RHO[form] if rho is None else rho
+    z = density.flatten(1)
+    step = max(1, CHUNK // max(1, points.xy.shape[1] * z.shape[1]))
+    parts = []
+    for s in (slice(k, k + step) for k in range(0, len(z), step)):
+        some = PointBatch(points.xy[s], points.valid[s])
         with torch.no_grad():
-            share, rest = posterior(points, size, self.stride, short, self.sigma, self.rho, self.form)
-            valid = points.valid if points.valid.shape[1] else F.pad(points.valid, (0, 1))
-            target = target if target.shape[1] else F.pad(target, (0, 1))
-            residual = target - torch.bmm(share, z.detach()[..., None])[..., 0]
-            kept = best(residual.abs(), valid, self.trim)
-            residual = torch.where(kept, residual, 0.0)
-            pull = torch.bmm(residual.sign()[:, None], share)[:, 0]
-            stray = (rest * z.detach()).sum(1)
-            push = stray.sign()[:, None] * rest
-        return {
-            "points": with_gradient(residual.abs().sum(1), z, -pull),
-            "background": with_gradient(stray.abs(), z, push),
-        }
-
-    def extra_repr(self) -> str:
-        return f"sigma={self.sigma}, rho={self.rho}, form={self.form}, border={self.border}, trim={self.trim}"
+            shares = posterior(some, size, stride, short[s], sigma, rho, form)
+        parts.append(_terms(z[s], some, wanted[s], *shares, trim))
+    return LossOutput.of({k: torch.cat([p[k] for p in parts]).mean() for k in ("points", "background")})
 
 
-register("bl", BayesianLoss)
-register("ial", functools.partial(BayesianLoss, trim=0.1))  # the tenth that MAN leaves out
+ial = variant(
+    bayesian,
+    "ial",
+    """MAN's instance attention loss: `bayesian` without the tenth of the points that fit worst (Lin et al. 2022).
+
+    Density [B, 1, h, w], points B × [n, 2]; the options are those of `bayesian`, with `trim` 0.1.
+
+    >>> import torch
+    >>> functional.ial(torch.zeros(1, 1, 2, 2), [torch.tensor([[4.0, 4.0]])])
+    tensor(1.)
+    """,
+    trim=0.1,
+)
+
+
+def targets(
+    size: tuple[int, int], points: PointBatch, context: LossContext | None, stride: int, border: Border
+) -> tuple[PointBatch, Tensor]:
+    """The points that matter and how much density [B, N] each should get."""
+    if border == "whole":
+        return points, points.valid.to(points.xy)
+    if context is not None and context.halo is not None:
+        points = context.halo
+    share = overlap(points, *counted_box(size, stride, context, points.xy))
+    valid = points.valid & (share >= KEEP)
+    return PointBatch(points.xy, valid), torch.where(valid, share, 0.0)
+
+
+def _terms(
+    z: Tensor, points: PointBatch, wanted: Tensor, share: Tensor, rest: Tensor, trim: float
+) -> dict[str, Tensor]:
+    """Both terms [b] of some images. The posterior is freed with them: their gradient is known now."""
+    with torch.no_grad():
+        valid = points.valid if points.valid.shape[1] else F.pad(points.valid, (0, 1))
+        wanted = wanted if wanted.shape[1] else F.pad(wanted, (0, 1))
+        residual = wanted - torch.bmm(share, z.detach()[..., None])[..., 0]
+        kept = best(residual.abs(), valid, trim)
+        residual = torch.where(kept, residual, 0.0)
+        pull = torch.bmm(residual.sign()[:, None], share)[:, 0]
+        stray = (rest * z.detach()).sum(1)
+        push = stray.sign()[:, None] * rest
+    return {
+        "points": with_gradient(residual.abs().sum(1), z, -pull),
+        "background": with_gradient(stray.abs(), z, push),
+    }
+
+
+class BayesianLoss(FunctionLoss):
+    """The module: with `border="ratio"` it wants the points around the crop."""
+
+    def __init__(self, function: Function, stride: int = 8, **options: Any) -> None:
+        super().__init__(function, stride, **options)
+        # A box reaches 30 % into the crop from a centre at most a fifth of its side outside.
+        self.halo = (0.5 - KEEP) * BOX[1] if self.options["border"] == "ratio" else 0.0
+
+
+register("bl", bayesian, BayesianLoss)
+register("ial", ial, BayesianLoss)

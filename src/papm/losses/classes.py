@@ -43,18 +43,18 @@ class ClassLoss(WrappingLoss):
             raise ConfigError(f"a loss needs at least one class, not {classes}")
         if isinstance(loss, PointLoss):
             raise ConfigError("a loss on proposed points knows classes by itself; this is for density maps")
-        if getattr(loss, "reduction", "mean") != "mean":
-            raise ConfigError("several classes need a loss that averages over images; leave loss.reduction at mean")
+        if getattr(loss, "options", {}).get("published"):
+            raise ConfigError("several classes need a loss that averages over images; leave loss.published at false")
         super().__init__(loss, classes)
 
     def compute(self, density: Tensor, points: PointBatch, context: LossContext | None) -> LossOutput:
         k = self.maps
-        made = self.inner(
+        output = self.inner(
             density.flatten(0, 1)[:, None],
             points if k == 1 else by_class(points, k),
             None if context is None else self._context(context),
         )
-        return replace(made, total=made.total * k, weights={n: v * k for n, v in made.weights.items()})
+        return replace(output, total=output.total * k, weights={n: v * k for n, v in output.weights.items()})
 
     def _context(self, context: LossContext) -> LossContext:
         k = self.maps

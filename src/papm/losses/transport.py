@@ -9,29 +9,31 @@ that of the iterations: with potentials β of the cells and Z = Σz,
     ∂OT/∂z = β·Z/(Z² + 1e-8) - ⟨z, β⟩/(Z² + 1e-8)
 
 The term that is logged is the transport value ⟨C, T⟩ in px². All terms are means over images; the published weight of OT,
-0.1 *summed* over a batch of 10 whose other terms are averaged, is 1.0 here. `reduction="sum"` is the published sum.
+0.1 *summed* over a batch of 10 whose other terms are averaged, is 1.0 here. `published=True` is the published sum.
 """
 
 from __future__ import annotations
 
-import functools
-import math
-from typing import Literal
+from collections.abc import Callable
+from typing import Any
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from papm.errors import ConfigError, unknown
-from papm.losses.base import CountingLoss, LossContext, masked, register, with_gradient
+from papm.errors import ConfigError
+from papm.losses.base import LossContext, masked, with_gradient
+from papm.losses.registry import Function, FunctionLoss, register, variant
+from papm.registry import AtLeastOne, NonNegative, Positive
 from papm.structures import LossOutput, PointBatch
 from papm.targets import dot_maps
 from papm.transport import Cost, TransportResult, create_cost, grid_sinkhorn
-from papm.transport.costs import Anchor
-from papm.transport.solve import Solver, check_settings, dustbin_cost
+from papm.transport.costs import Anchor, CostName
+from papm.transport.solve import Solver, dustbin_cost
 
 # GL's cost is 0.0535 at 16 px and mid-height; this makes it 256 there, as r² is, so that ε = 10 means the same.
 PERSPECTIVE_SCALE = 256 / 0.0535
+PUBLISHED_WEIGHT = 0.1  # of the sum over a batch of 10 (DM-Count)
 
 
 def pooled_stride(asked: int, stride: int) -> int:
@@ -54,124 +56,142 @@ def sum_pool(density: Tensor, factor: int) -> Tensor:
     return F.avg_pool2d(F.pad(density, (0, -w % factor, 0, -h % factor)), factor) * factor**2
 
 
-class TransportLoss(CountingLoss):
-    """Transport of the density onto the points, count, and total variation; `cost` None leaves the transport out (SC)."""
-
-    def __init__(
-        self,
-        stride: int = 8,
-        *,
-        cost: Cost | None,
-        reg: float = 10.0,
-        iterations: int = 100,
-        w_ot: float = 1.0,
-        w_tv: float = 0.01,
-        reduction: Literal["mean", "sum"] = "mean",
-        ot_stride: int = 8,
-        reach: float | None = None,
-        dustbin: float | None = None,
-        solver: Solver = "auto",
-    ) -> None:
-        super().__init__(stride)
-        if reduction not in ("mean", "sum"):
-            raise unknown("reduction", reduction, ("mean", "sum"))
-        if cost is not None:
-            check_settings(reg, iterations, solver)
-            # With an infinite one a cell without mass would have an infinite potential.
-            if math.isinf(dustbin_cost(reg, cost, dustbin, reach)):
-                raise ConfigError("the dustbin of a loss must have a finite cost")
-        self.cost, self.reg, self.iterations = cost, float(reg), int(iterations)
-        self.w_ot, self.w_tv, self.reduction = float(w_ot), float(w_tv), reduction
-        self.ot_stride = pooled_stride(ot_stride, self.stride)
-        self.reach, self.dustbin, self.solver = reach, dustbin, solver
-
-    def solve(self, density: Tensor, points: PointBatch, context: LossContext | None = None) -> TransportResult:
-        """The transport between the points and a density [B, 1, h, w] at `ot_stride`."""
-        if self.cost is None:
-            raise ConfigError("the loss 'sc' has no transport")
-        top = height = None
-        if not self.cost.radial:
-            whole = self.cost.anchor == "image"
-            if whole and (context is None or context.offsets is None or context.sizes is None):
-                raise ConfigError("a perspective relative to the image needs the crop's offset and the image's size")
-            top = context.offsets[:, 1].to(density) if whole and context and context.offsets is not None else None
-            if whole and context and context.sizes is not None:
-                height = context.sizes[:, 0].to(density)
-            else:
-                height = density.new_full((len(density),), density.shape[-2] * self.ot_stride)
-        return grid_sinkhorn(
-            points, density[:, 0], self.ot_stride, self.cost, self.reg, self.iterations, self.solver,
-            dustbin=self.dustbin, reach=self.reach, top=top, height=height,
-        )  # fmt: skip
-
-    def transport(self, density: Tensor, points: PointBatch, context: LossContext | None) -> Tensor:
-        """⟨C, T⟩ [B], with Danskin's gradient; zero for an image without points."""
-        pooled = sum_pool(density, self.ot_stride // self.stride)
-        with torch.no_grad():
-            z = pooled.detach().clamp(min=0)
-            result = self.solve(z, points, context)
-            beta = result.beta.to(z).view_as(z)
-            total = z.sum((1, 2, 3), keepdim=True)
-            inner = (z * beta).sum((1, 2, 3), keepdim=True)
-            gradient = (beta * total - inner) / (total.square() + 1e-8)
-            some = points.valid.any(1).to(z)
-            gradient = gradient * some[:, None, None, None]
-        return with_gradient(result.value.to(z) * some, pooled, gradient)
-
-    def compute(self, density: Tensor, points: PointBatch, context: LossContext | None) -> LossOutput:
-        density = masked(density, context, self.stride)
-        counts = points.valid.sum(1).to(density)
-        total = density.sum((1, 2, 3))
-        terms = {"count": (total - counts).abs().mean()}
-        weights = {"count": 1.0}
-        if self.w_tv:
-            size = (density.shape[-2] * self.stride, density.shape[-1] * self.stride)
-            dots = dot_maps(points, size, self.stride)[:, None].to(density)
-            share = density / (total[:, None, None, None] + 1e-6)
-            target = dots / (counts[:, None, None, None] + 1e-6)
-            terms["tv"] = ((share - target).abs().sum((1, 2, 3)) * counts).mean()
-            weights["tv"] = self.w_tv
-        if self.cost is not None:
-            values = self.transport(density, points, context)
-            terms["transport"] = values.mean() if self.reduction == "mean" else values.sum()
-            weights["transport"] = self.w_ot
-        loss = torch.stack([weights[k] * t for k, t in terms.items()]).sum()
-        return LossOutput(loss, {k: t.detach() for k, t in terms.items()}, weights)
-
-    def extra_repr(self) -> str:
-        return f"cost={self.cost}, reg={self.reg}, w_ot={self.w_ot}, w_tv={self.w_tv}, stride={self.stride}"
-
-
-def _sc(stride: int = 8, *, w_tv: float = 0.01) -> TransportLoss:
-    return TransportLoss(stride, cost=None, w_tv=w_tv)
-
-
-def _transport(
-    stride: int = 8,
+def sc(
+    density: Tensor,
+    points: PointBatch,
     *,
-    cost: str = "l2",
-    sigma: float = 16.0,
-    shape: float = 2.0,
+    stride: AtLeastOne = 8,
+    w_tv: NonNegative = 0.01,
+    context: LossContext | None = None,
+) -> LossOutput:
+    """SC, DM-Count without its transport: |Σz − n| + w_tv·n·‖z/Σz − dots/n‖₁, mean over images (paper, Table 1).
+
+    Density z [B, 1, h, w], points B × [n, 2].
+
+    >>> from papm.losses import functional
+    >>> functional.sc(torch.full((1, 1, 2, 2), 0.5), [torch.tensor([[4.0, 4.0]])])
+    tensor(1.0150)
+    """
+    return LossOutput.of(*_counted(masked(density, context, stride), points, stride, w_tv))
+
+
+def dm_count(
+    density: Tensor,
+    points: PointBatch,
+    *,
+    stride: AtLeastOne = 8,
+    cost: CostName = "l2",
+    sigma: Positive = 16.0,
+    shape: Positive = 2.0,
     stretched: bool = False,
     anchor: Anchor = "crop",
-    reg: float = 10.0,
-    iterations: int = 100,
-    w_ot: float = 1.0,
-    w_tv: float = 0.01,
-    reduction: Literal["mean", "sum"] = "mean",
-    ot_stride: int = 8,
-    reach: float | None = None,
-    dustbin: float | None = None,
+    reg: Positive = 10.0,
+    iterations: AtLeastOne = 100,
+    w_ot: NonNegative = 1.0,
+    w_tv: NonNegative = 0.01,
+    published: bool = False,
+    ot_stride: AtLeastOne = 8,
+    reach: Positive | None = None,
+    dustbin: Positive | None = None,
     solver: Solver = "auto",
-) -> TransportLoss:
+    context: LossContext | None = None,
+) -> LossOutput:
+    """DM-Count: `sc` + w_ot·⟨C, T⟩, T the entropic transport of z/Σz onto the points at cost r² (Wang et al. 2020).
+
+    Density z [B, 1, h, w], points B × [n, 2]; distances in input pixels, mass moved at `ot_stride`. `published` sums the
+    transport over the batch with weight 0.1·w_ot, as the authors' code does, where other terms are means.
+
+    >>> from papm.losses import functional
+    >>> functional.dm_count(torch.full((1, 1, 2, 2), 0.25), [torch.tensor([[4.0, 4.0]])])
+    tensor(64.0150)
+    """
+    density = masked(density, context, stride)
+    terms, weights = _counted(density, points, stride, w_tv)
     scale = PERSPECTIVE_SCALE if cost == "perspective" else 1.0
     made = create_cost(cost, sigma, shape, stretched=stretched, scale=scale, anchor=anchor)
-    return TransportLoss(
-        stride, cost=made, reg=reg, iterations=iterations, w_ot=w_ot, w_tv=w_tv, reduction=reduction,
-        ot_stride=ot_stride, reach=reach, dustbin=dustbin, solver=solver,
+    pooled = sum_pool(density, pooled_stride(ot_stride, stride) // stride)
+    top, height = frame(made, pooled, max(ot_stride, stride), context)
+    values = _transported(
+        pooled, points,
+        lambda z: grid_sinkhorn(
+            points, z[:, 0], max(ot_stride, stride), made, reg, iterations, solver,
+            dustbin=dustbin, reach=reach, top=top, height=height,
+        ),
     )  # fmt: skip
+    terms["transport"] = values.sum() if published else values.mean()
+    weights["transport"] = PUBLISHED_WEIGHT * w_ot if published else w_ot
+    return LossOutput.of(terms, weights)
 
 
-register("sc", _sc)
-register("dm-count", _transport)
-register("al-papm", functools.partial(_transport, cost="ggd-l2"))
+al_papm = variant(
+    dm_count,
+    "al_papm",
+    """AL-PAPM: `dm_count` with the GGD cost, r²·exp((r²/2σ²)^(s/2)) (paper, eq. 6; σ = 16, s = 2).
+
+    Density z [B, 1, h, w], points B × [n, 2]; σ in input pixels. The other options are those of `dm_count`.
+
+    >>> import torch
+    >>> functional.al_papm(torch.full((1, 1, 2, 2), 0.25), [torch.tensor([[4.0, 4.0]])], sigma=16.0, shape=2.0)
+    tensor(77.3646)
+    """,
+    cost="ggd-l2",
+)
+
+
+def _counted(
+    density: Tensor, points: PointBatch, stride: int, w_tv: float
+) -> tuple[dict[str, Tensor], dict[str, float]]:
+    """Terms and weights of count and total variation."""
+    counts = points.valid.sum(1).to(density)
+    total = density.sum((1, 2, 3))
+    terms, weights = {"count": (total - counts).abs().mean()}, {"count": 1.0}
+    if w_tv:
+        size = (density.shape[-2] * stride, density.shape[-1] * stride)
+        dots = dot_maps(points, size, stride)[:, None].to(density)
+        share = density / (total[:, None, None, None] + 1e-6)
+        wanted = dots / (counts[:, None, None, None] + 1e-6)
+        terms["tv"] = ((share - wanted).abs().sum((1, 2, 3)) * counts).mean()
+        weights["tv"] = w_tv
+    return terms, weights
+
+
+def _transported(pooled: Tensor, points: PointBatch, solve: Callable[[Tensor], TransportResult]) -> Tensor:
+    """⟨C, T⟩ [B], with Danskin's gradient; zero for an image without points."""
+    with torch.no_grad():
+        z = pooled.detach().clamp(min=0)
+        result = solve(z)
+        beta = result.beta.to(z).view_as(z)
+        total = z.sum((1, 2, 3), keepdim=True)
+        inner = (z * beta).sum((1, 2, 3), keepdim=True)
+        gradient = (beta * total - inner) / (total.square() + 1e-8)
+        some = points.valid.any(1).to(z)
+        gradient = gradient * some[:, None, None, None]
+    return with_gradient(result.value.to(z) * some, pooled, gradient)
+
+
+def frame(cost: Cost, density: Tensor, stride: int, context: LossContext | None) -> tuple[Tensor | None, Tensor | None]:
+    """Top [B] of the crop in the frame that heights refer to, and that frame's height [B]; for the perspective cost only."""
+    if cost.radial:
+        return None, None
+    if cost.anchor == "crop":
+        return None, density.new_full((len(density),), density.shape[-2] * stride)
+    if context is None or context.offsets is None or context.sizes is None:
+        raise ConfigError("a perspective relative to the image needs the crop's offset and the image's size")
+    return context.offsets[:, 1].to(density), context.sizes[:, 0].to(density)
+
+
+class TransportLoss(FunctionLoss):
+    """The module of a transport loss: options that contradict each other are refused when it is made."""
+
+    def __init__(self, function: Function, stride: int = 8, **options: Any) -> None:
+        super().__init__(function, stride, **options)
+        o = self.options
+        pooled_stride(o["ot_stride"], self.stride)
+        if "dustbin" in o:
+            cost = create_cost(o["cost"], o["sigma"], o["shape"], stretched=o["stretched"], anchor=o["anchor"])
+            dustbin_cost(o["reg"], cost, o["dustbin"], o["reach"])
+
+
+register("sc", sc)
+register("dm-count", dm_count, TransportLoss)
+register("al-papm", al_papm, TransportLoss)

@@ -13,14 +13,18 @@ mid-height; κ = (σ/512)² is the literal reading. An image without points cost
 
 from __future__ import annotations
 
+import functools
 import math
 
+import numpy as np
 import torch
 from torch import Tensor
 
-from papm.errors import ConfigError
-from papm.losses.base import CountingLoss, LossContext, masked, register, with_gradient
-from papm.losses.transport import pooled_stride, sum_pool
+from papm import ggd
+from papm.losses.base import LossContext, masked, with_gradient
+from papm.losses.registry import register
+from papm.losses.transport import TransportLoss, frame, pooled_stride, sum_pool
+from papm.registry import AtLeastOne, NonNegative, Positive
 from papm.structures import LossOutput, PointBatch
 from papm.transport.costs import Anchor, Cost
 from papm.transport.unbalanced import UnbalancedResult, unbalanced
@@ -31,162 +35,153 @@ LEAST = 1e-8  # people a cell; keeps the gradient of an empty map finite
 CHUNK = 1 << 25  # entries of the dense cost held at once, which bounds the memory
 
 
+@functools.lru_cache(maxsize=64)
 def matched_kappa(sigma: float, shape: float) -> float:
     """κ for which κ·(r/σ)²·exp((r²/2σ²)^(s/2)) at r = σ is GL's cost exp(d/0.6) - 1 there.
 
     >>> round(matched_kappa(16.0, 2.0), 4)
     0.0324
     """
-    return math.expm1(sigma / UNIT / 0.6) / math.exp(0.5 ** (shape / 2))
+    return _perspective(sigma) * float(ggd.kernel(np.float64(sigma**2), sigma, shape))
 
 
-class UnbalancedLoss(CountingLoss):
-    """Unbalanced transport of the density onto the points, with GL's cell, point and entropy terms and a count term."""
-
-    def __init__(
-        self,
-        stride: int = 8,
-        *,
-        cost: Cost,
-        reg: float = 0.01,
-        rho: float = 0.5,
-        w_pixel: float = 0.1,
-        w_point: float = 0.1,
-        w_entropy: float = 1.0,
-        w_count: float = 0.0,
-        ot_stride: int = 8,
-        extra: int = 0,
-    ) -> None:
-        super().__init__(stride)
-        self.cost, self.reg, self.rho, self.extra = cost, float(reg), float(rho), int(extra)
-        self.weights = {
-            "transport": 1.0, "pixel": float(w_pixel), "point": float(w_point),
-            "entropy": float(w_entropy), "count": float(w_count),
-        }  # fmt: skip
-        self.ot_stride = pooled_stride(ot_stride, self.stride)
-
-    def _frame(self, density: Tensor, context: LossContext | None) -> tuple[Tensor | None, Tensor]:
-        """Top [B] of the crop in the frame that heights refer to, and the frame's height [B]."""
-        if self.cost.radial or self.cost.anchor == "crop":
-            return None, density.new_full((len(density),), density.shape[-2] * self.ot_stride)
-        if context is None or context.offsets is None or context.sizes is None:
-            raise ConfigError("a perspective relative to the image needs the crop's offset and the image's size")
-        return context.offsets[:, 1].to(density), context.sizes[:, 0].to(density)
-
-    @torch.no_grad()
-    def _terms(self, result: UnbalancedResult) -> dict[str, tuple[Tensor, Tensor]]:
-        """Each term's value [B] and its derivative by the density [B, m]."""
-        b, eps = result.b, self.reg
-        counts = (result.a > 0).sum(1).clamp(min=1)
-        missing = torch.where(result.a > 0, result.received() - 1, 0.0)  # Πᵀ1 of GL: what each point gets
-        # With p = Π/z: Σp, Σ±p and Σ p·ln p of each cell.
-        share, signed, entropy = result.sent(missing.sign())
-        sent = share * b
-        area = (counts * b.shape[1]).to(b)[:, None]
-        some = b > 0
-        logs = torch.where(some, entropy + share * b.clamp(min=torch.finfo(b.dtype).tiny).log(), 0.0)  # Σ p·ln Π
-        return {
-            "transport": (result.value, result.column_gradient),
-            "pixel": ((sent - b).square().sum(1), 2 * (b - sent)),
-            "point": (missing.abs().sum(1), signed),
-            "entropy": (eps * (b * logs).sum(1) / area[:, 0], eps * (share + logs) / area),
-        }
-
-    def compute(self, density: Tensor, points: PointBatch, context: LossContext | None) -> LossOutput:
-        density = masked(density, context, self.stride)
-        pooled = sum_pool(density, self.ot_stride // self.stride)
-        size = (pooled.shape[-2], pooled.shape[-1])
-        z, xy = pooled.flatten(1), points.xy.to(pooled)
-        top, height = self._frame(pooled, context)
-        cells = cell_centres(size, self.ot_stride, xy)
-        step = max(1, CHUNK // max(1, xy.shape[1] * z.shape[1]))
-        parts: list[dict[str, Tensor]] = []
-        for s in (slice(k, k + step) for k in range(0, len(z), step)):
-            cost = self.cost.pairwise(xy[s], cells, None if top is None else top[s], height[s])
-            mass = z[s].detach().clamp(min=0)
-            result = unbalanced(points.valid[s].to(z), mass, cost, self.reg, self.rho, extra=self.extra, least=LEAST)
-            terms = {k: with_gradient(value, z[s], gradient) for k, (value, gradient) in self._terms(result).items()}
-            parts.append(terms)
-        total = z.sum(1)
-        some = points.valid.any(1)
-        empty = {
-            "transport": total.abs(),
-            "pixel": total.abs(),
-            "point": total.abs(),
-            "entropy": torch.zeros_like(total),
-        }
-        values = {k: torch.where(some, torch.cat([p[k] for p in parts]), empty[k]).mean() for k in empty}
-        values["count"] = (total - points.valid.sum(1).to(total)).abs().mean()
-        weights = {k: w for k, w in self.weights.items() if w}
-        loss = torch.stack([w * values[k] for k, w in weights.items()]).sum()
-        return LossOutput(loss, {k: values[k].detach() for k in weights}, weights)
-
-    def extra_repr(self) -> str:
-        return f"cost={self.cost}, reg={self.reg}, rho={self.rho}, stride={self.stride}"
+def _perspective(r: float) -> float:
+    """GL's cost exp(d/0.6) − 1 of r pixels at mid-height."""
+    return math.expm1(r / UNIT / 0.6)
 
 
-def _gl(
-    stride: int = 8,
+def gl(
+    density: Tensor,
+    points: PointBatch,
     *,
-    reg: float = 0.01,
-    rho: float = 0.5,
+    stride: AtLeastOne = 8,
     anchor: Anchor = "crop",
-    w_pixel: float = 0.1,
-    w_point: float = 0.1,
-    w_entropy: float = 1.0,
-    ot_stride: int = 8,
-) -> UnbalancedLoss:
+    reg: Positive = 0.01,
+    rho: Positive = 0.5,
+    w_pixel: NonNegative = 0.1,
+    w_point: NonNegative = 0.1,
+    w_entropy: NonNegative = 1.0,
+    ot_stride: AtLeastOne = 8,
+    context: LossContext | None = None,
+) -> LossOutput:
+    """GL: unbalanced transport at the perspective cost exp(d/η) − 1, with cell, point and entropy terms (Wan et al. 2021).
+
+    Density [B, 1, h, w], points B × [n, 2]; d in units of 512 px. `anchor`: heights in the crop (published) or the image.
+
+    >>> from papm.losses import functional
+    >>> functional.gl(torch.full((1, 1, 2, 2), 0.25), [torch.tensor([[4.0, 4.0]])])
+    tensor(0.0215)
+    """
+    weights = {"transport": 1.0, "pixel": w_pixel, "point": w_point, "entropy": w_entropy}
     cost = Cost("perspective", anchor=anchor, unit=UNIT)
-    return UnbalancedLoss(
-        stride, cost=cost, reg=reg, rho=rho, w_pixel=w_pixel, w_point=w_point, w_entropy=w_entropy, ot_stride=ot_stride
-    )
+    return _unbalanced(density, points, cost, reg, rho, weights, stride, ot_stride, context)
 
 
-def _gl_papm(
-    stride: int = 8,
+def gl_papm(
+    density: Tensor,
+    points: PointBatch,
     *,
-    sigma: float = 16.0,
-    shape: float = 2.0,
-    kappa: float | None = None,
-    reg: float = 0.01,
-    rho: float = 0.5,
-    w_pixel: float = 0.1,
-    w_point: float = 0.1,
-    w_entropy: float = 1.0,
-    ot_stride: int = 8,
-) -> UnbalancedLoss:
+    stride: AtLeastOne = 8,
+    sigma: Positive = 16.0,
+    shape: Positive = 2.0,
+    kappa: Positive | None = None,
+    reg: Positive = 0.01,
+    rho: Positive = 0.5,
+    w_pixel: NonNegative = 0.1,
+    w_point: NonNegative = 0.1,
+    w_entropy: NonNegative = 1.0,
+    ot_stride: AtLeastOne = 8,
+    context: LossContext | None = None,
+) -> LossOutput:
+    """GL-PAPM: `gl` at the GGD cost κ·(r/σ)²·exp((r²/2σ²)^(s/2)), at most 10ρ; κ None is `matched_kappa` (paper, Table 1).
+
+    Density [B, 1, h, w], points B × [n, 2]; σ in input pixels.
+
+    >>> from papm.losses import functional
+    >>> functional.gl_papm(torch.full((1, 1, 2, 2), 0.25), [torch.tensor([[4.0, 4.0]])])
+    tensor(0.0072)
+    """
+    weights = {"transport": 1.0, "pixel": w_pixel, "point": w_point, "entropy": w_entropy}
     factor = matched_kappa(sigma, shape) if kappa is None else kappa
     cost = Cost("ggd-l2", sigma, shape, scale=factor / sigma**2, cap=10 * rho)
-    return UnbalancedLoss(
-        stride, cost=cost, reg=reg, rho=rho, w_pixel=w_pixel, w_point=w_point, w_entropy=w_entropy, ot_stride=ot_stride
-    )
+    return _unbalanced(density, points, cost, reg, rho, weights, stride, ot_stride, context)
 
 
-def _uot(
-    stride: int = 8,
+def uot(
+    density: Tensor,
+    points: PointBatch,
     *,
-    sigma: float = 16.0,
-    reg: float = 0.01,
-    rho: float = 0.5,
-    w_count: float = 1.0,
-    ot_stride: int = 8,
-) -> UnbalancedLoss:
-    """Squared distance whose value at σ is GL's cost there; no cell, point or entropy terms."""
-    scale = math.expm1(sigma / UNIT / 0.6) / sigma**2
-    cost = Cost("l2", scale=scale, cap=10 * rho)
-    return UnbalancedLoss(
-        stride,
-        cost=cost,
-        reg=reg,
-        rho=rho,
-        w_pixel=0.0,
-        w_point=0.0,
-        w_entropy=0.0,
-        w_count=w_count,
-        ot_stride=ot_stride,
-    )
+    stride: AtLeastOne = 8,
+    sigma: Positive = 16.0,
+    reg: Positive = 0.01,
+    rho: Positive = 0.5,
+    w_count: NonNegative = 1.0,
+    ot_stride: AtLeastOne = 8,
+    context: LossContext | None = None,
+) -> LossOutput:
+    """Plain unbalanced transport and count: UOT + w_count·|Σz − n|, at a cost c·r² whose value at σ is that of `gl`.
+
+    Density z [B, 1, h, w], points B × [n, 2]; σ in input pixels (Chizat et al. 2018).
+
+    >>> from papm.losses import functional
+    >>> functional.uot(torch.full((1, 1, 2, 2), 0.25), [torch.tensor([[4.0, 4.0]])])
+    tensor(0.0132)
+    """
+    cost = Cost("l2", scale=_perspective(sigma) / sigma**2, cap=10 * rho)
+    weights = {"transport": 1.0, "count": w_count}
+    return _unbalanced(density, points, cost, reg, rho, weights, stride, ot_stride, context)
 
 
-register("gl", _gl)
-register("gl-papm", _gl_papm)
-register("uot", _uot)
+def _unbalanced(
+    density: Tensor,
+    points: PointBatch,
+    cost: Cost,
+    reg: float,
+    rho: float,
+    weights: dict[str, float],
+    stride: int,
+    ot_stride: int,
+    context: LossContext | None,
+) -> LossOutput:
+    ot_stride = pooled_stride(ot_stride, stride)
+    pooled = sum_pool(masked(density, context, stride), ot_stride // stride)
+    z, xy = pooled.flatten(1), points.xy.to(pooled)
+    top, height = frame(cost, pooled, ot_stride, context)
+    cells = cell_centres((pooled.shape[-2], pooled.shape[-1]), ot_stride, xy)
+    step = max(1, CHUNK // max(1, xy.shape[1] * z.shape[1]))
+    parts: list[dict[str, Tensor]] = []
+    for s in (slice(k, k + step) for k in range(0, len(z), step)):
+        table = cost.pairwise(xy[s], cells, None if top is None else top[s], None if height is None else height[s])
+        result = unbalanced(points.valid[s].to(z), z[s].detach().clamp(min=0), table, reg, rho, least=LEAST)
+        parts.append({k: with_gradient(value, z[s], gradient) for k, (value, gradient) in _terms(result).items()})
+    total = z.sum(1)
+    some = points.valid.any(1)
+    empty = dict.fromkeys(("transport", "pixel", "point"), total.abs()) | {"entropy": torch.zeros_like(total)}
+    terms = {k: torch.where(some, torch.cat([p[k] for p in parts]), empty[k]).mean() for k in empty}
+    terms["count"] = (total - points.valid.sum(1).to(total)).abs().mean()
+    return LossOutput.of(terms, {k: w for k, w in weights.items() if w})
+
+
+@torch.no_grad()
+def _terms(result: UnbalancedResult) -> dict[str, tuple[Tensor, Tensor]]:
+    """Each term's value [B] and its derivative by the density [B, m]."""
+    b, eps = result.b, result.reg
+    counts = (result.a > 0).sum(1).clamp(min=1)
+    missing = torch.where(result.a > 0, result.received() - 1, 0.0)  # Πᵀ1 of GL: what each point gets
+    # With p = Π/z: Σp, Σ±p and Σ p·ln p of each cell.
+    share, signed, entropy = result.sent(missing.sign())
+    sent = share * b
+    area = (counts * b.shape[1]).to(b)[:, None]
+    some = b > 0
+    logs = torch.where(some, entropy + share * b.clamp(min=torch.finfo(b.dtype).tiny).log(), 0.0)  # Σ p·ln Π
+    return {
+        "transport": (result.value, result.column_gradient),
+        "pixel": ((sent - b).square().sum(1), 2 * (b - sent)),
+        "point": (missing.abs().sum(1), signed),
+        "entropy": (eps * (b * logs).sum(1) / area[:, 0], eps * (share + logs) / area),
+    }
+
+
+register("gl", gl, TransportLoss)
+register("gl-papm", gl_papm, TransportLoss)
+register("uot", uot, TransportLoss)

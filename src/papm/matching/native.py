@@ -31,7 +31,7 @@ class Solution(Brief):
 @functools.lru_cache(maxsize=1)
 def _library() -> ctypes.CDLL | None:
     # Without infinities, nan and signed zeros, which the source does not use, minima become vector instructions.
-    library = c_library(SOURCE, "-fno-signed-zeros", "-ffinite-math-only")
+    library = c_library(SOURCE, "-fno-signed-zeros", "-ffinite-math-only", functions=("papm_assign",))
     if library is not None:
         library.papm_assign.restype = ctypes.c_int
         number, pointer = ctypes.c_int, ctypes.c_void_p

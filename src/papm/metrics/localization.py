@@ -20,7 +20,8 @@ from numpy.typing import NDArray
 
 from papm.errors import DataError, unknown
 from papm.metrics import pair_sizes
-from papm.metrics.pairing import Array, Graph, Indices, Points, array, canonical, greedy, maximum
+from papm.metrics.pairing import Array, Indices, Points, array, candidates, canonical, greedy, largest, maximum
+from papm.metrics.precision_recall import average_precision
 from papm.text import Brief
 
 Matching = Literal["greedy", "maximum"]
@@ -172,8 +173,10 @@ class QnrfScore(Brief):
 
     Papers print an "AUC" for UCF-QNRF without code that says which, so there are two under names of their own:
 
-    - `auc_pr`: area under precision over recall, by trapezoids through the points (R, P) of the thresholds, with
-      precision constant from R = 0 to the first of them;
+    - `auc`: area under precision over recall as the score that a prediction needs falls, at each threshold; then the mean over
+      the thresholds. A prediction is a hit where its greedy partner lies within the threshold, whatever `matching` is. The
+      curve ends at the recall of the predictions given, which bounds its area. None where predictions have no scores: one
+      (R, P) a threshold is a point, not a curve.
     - `auc_threshold`: mean over the thresholds of F1, the area under F1 against the threshold over the range of
       thresholds (what is elsewhere called mean F1).
     """
@@ -183,6 +186,8 @@ class QnrfScore(Brief):
     predicted: Indices  # [images]
     objects: Indices  # [images]
     matching: Matching = "greedy"
+    scores: Array | None = None  # [predictions of all images]
+    distances: Array | None = None  # [predictions of all images] to its greedy partner, infinite where it has none
 
     def at(self, threshold: float) -> PointScore:
         """The score of the set at one of the thresholds."""
@@ -208,10 +213,15 @@ class QnrfScore(Brief):
         return np.array([s.f1 for s in self._scores()])
 
     @property
-    def auc_pr(self) -> float:
-        p, r = self.precision, self.recall
-        p, r = np.concatenate([p[:1], p]), np.concatenate([[0.0], r])
-        return float(((p[1:] + p[:-1]) / 2 * np.diff(r)).sum())
+    def auc(self) -> float | None:
+        if self.scores is None or self.distances is None:
+            return None
+        objects = int(self.objects.sum())
+        if not len(self.scores) + objects:
+            return 1.0
+        order = np.argsort(-self.scores, kind="stable")
+        score, distance = self.scores[order], self.distances[order]
+        return float(np.mean([average_precision(score, distance <= t, objects) for t in self.thresholds]))
 
     @property
     def auc_threshold(self) -> float:
@@ -224,7 +234,7 @@ class QnrfScore(Brief):
             "precision": float(p.mean()),
             "recall": float(r.mean()),
             "f1": float(f1.mean()),
-            "auc_pr": self.auc_pr,
+            "auc": self.auc,
             "auc_threshold": self.auc_threshold,
             "matching": self.matching,
             "thresholds": self.thresholds.tolist(),
@@ -238,8 +248,11 @@ def qnrf(
     thresholds: Sequence[float] = QNRF_THRESHOLDS,
     matching: Matching = "greedy",
     on_item: Callable[[], None] | None = None,
+    scores: Sequence[Points] | None = None,
 ) -> QnrfScore:
     """The protocol of UCF-QNRF: one-to-one pairs at 1, 2, … 100 px, `greedy` by distance or `maximum` at each threshold.
+
+    `scores` [n] of the predictions of each image are what `QnrfScore.auc` needs, and nothing else.
 
     >>> p, t = [[[5.0, 0.0], [11.0, 0.0]]], [[[0.0, 0.0], [6.0, 0.0]]]
     >>> qnrf(p, t, (1, 5)).at(5).tp, qnrf(p, t, (1, 5), "maximum").at(5).tp
@@ -251,23 +264,32 @@ def qnrf(
         raise DataError("thresholds must increase, from 0 or more, at least one of them")
     if matching not in get_args(Matching):
         raise unknown("matching", str(matching), get_args(Matching))
-    count = _greedy_counts if matching == "greedy" else _maximum_counts
+    if scores is not None:
+        same_length(scores, truth, "lists of scores")
     pairs, sizes = np.zeros((len(truth), len(limits)), np.int64), np.zeros((2, len(truth)), np.int64)
+    ranks, distances = [np.zeros(0)], [np.zeros(0)]
     for k, (p, t) in enumerate(zip(predicted, truth)):
         xy, objects = array(p, columns=2), array(t, columns=2)
         sizes[:, k] = len(xy), len(objects)
-        pairs[k] = count(xy, objects, limits)
+        if matching == "greedy" or scores is not None:
+            rows, _, near = greedy(xy, objects, float(limits[-1]))
+            pairs[k] = np.searchsorted(near, limits, side="right")
+        if matching == "maximum":
+            pairs[k] = _maximum_counts(xy, objects, limits)
+        if scores is not None:
+            ranks.append(array(scores[k], what="scores"))
+            if len(ranks[-1]) != len(xy):
+                raise DataError(f"image {k}: {len(ranks[-1])} scores for {len(xy)} predicted points: give one for each")
+            distances.append(np.full(len(xy), np.inf))
+            distances[-1][rows] = near
         if on_item is not None:
             on_item()
-    return QnrfScore(limits, pairs, sizes[0], sizes[1], matching)
-
-
-def _greedy_counts(predicted: Array, truth: Array, thresholds: Array) -> Indices:
-    return np.searchsorted(greedy(predicted, truth, float(thresholds[-1]))[2], thresholds, side="right")
+    ranked = (None, None) if scores is None else (np.concatenate(ranks), np.concatenate(distances))
+    return QnrfScore(limits, pairs, sizes[0], sizes[1], matching, *ranked)
 
 
 def _maximum_counts(predicted: Array, truth: Array, thresholds: Array) -> Indices:
-    """The sizes of maximum pairings: by the compiled loop, or by NumPy where there is no compiler (eight times slower)."""
+    """The sizes of maximum pairings: by the compiled loop, or by scipy where there is no compiler."""
     if pair_sizes.available():
         return pair_sizes.sizes(predicted, truth, thresholds, pair_sizes.MOST)
     return _bisected_counts(predicted, truth, thresholds)
@@ -275,37 +297,29 @@ def _maximum_counts(predicted: Array, truth: Array, thresholds: Array) -> Indice
 
 def _bisected_counts(predicted: Array, truth: Array, thresholds: Array) -> Indices:
     """Sizes never fall as the threshold grows: where the ends of a stretch agree, so does all between."""
-    limits = thresholds.tolist()
-    graph = Graph.near(predicted, truth, limits[-1])
-    rows, columns, distance = greedy(predicted, truth, limits[-1])
-    counts = np.zeros(len(limits), np.int64)
+    rows, columns, distance = candidates(predicted, truth, float(thresholds[-1]))
 
-    def pair(place: int, known: Indices | None = None, enough: int | None = None) -> Indices:
-        """A maximum pairing at one threshold, grown from the greedy one or a known one, whichever is larger."""
-        near = distance <= limits[place]
-        start = np.full(len(truth), -1, dtype=np.int64)
-        start[columns[near]] = rows[near]
-        if known is not None and (known >= 0).sum() > near.sum():
-            start = known
-        made = maximum(graph, limits[place], start, enough)
-        counts[place] = (made >= 0).sum()
-        return made
+    def count(place: int) -> int:
+        near = distance <= thresholds[place]
+        return int((largest(rows[near], columns[near], distance[near], (len(predicted), len(truth))) >= 0).sum())
 
-    last = len(limits) - 1
-    pair(last)
-    stretches = [(0, last, pair(0, enough=int(counts[last])))]
+    last = len(thresholds) - 1
+    counts = np.zeros(last + 1, np.int64)
+    counts[0], counts[last] = count(0), count(last)
+    stretches = [(0, last)]
     while stretches:
-        low, high, known = stretches.pop()
+        low, high = stretches.pop()
         if counts[low] == counts[high]:
             counts[low:high] = counts[low]
         elif high - low > 1:
             middle = (low + high) // 2
-            stretches += [(low, middle, known), (middle, high, pair(middle, known, int(counts[high])))]
+            counts[middle] = count(middle)
+            stretches += [(low, middle), (middle, high)]
     return counts
 
 
 def _hits(predicted: Array, truth: Array, radius: Array) -> NDArray[np.bool_]:
-    return maximum(Graph.near(predicted, truth, radius)) >= 0
+    return maximum(predicted, truth, radius) >= 0
 
 
 def _levels(values: Points) -> Indices:

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from papm.errors import DataError
 from papm.metrics.localization import same_length
 from papm.metrics.pairing import Array, Points, array, candidates, canonical, first_come
+from papm.metrics.precision_recall import average_precision
 from papm.points import spacing
 
 DELTAS = tuple(round(0.05 * k, 2) for k in range(1, 11))  # P2PNet: 0.05 to 0.50
@@ -85,18 +86,3 @@ def nap_hits(
         r, c = rows[near], columns[near]
         hits[r[first_come(r.tolist(), c.tolist())], k] = True
     return score, hits
-
-
-def average_precision(scores: Array, hits: NDArray[np.bool_], objects: int) -> float:
-    """Area under the upper envelope of precision over recall; predictions of equal score enter together.
-
-    >>> average_precision(np.array([0.9, 0.8, 0.7]), np.array([True, False, True]), 2)
-    0.8333333333333333
-    """
-    if not objects or not len(scores):
-        return 0.0
-    order = np.argsort(-scores, kind="stable")
-    ends = np.append(np.flatnonzero(np.diff(scores[order])), len(scores) - 1)
-    tp = np.cumsum(hits[order])[ends]
-    best = np.maximum.accumulate((tp / (ends + 1))[::-1])[::-1]
-    return float((best * np.diff(tp, prepend=0)).sum() / objects)

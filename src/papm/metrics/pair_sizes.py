@@ -19,7 +19,7 @@ MOST = 200_000_000  # candidates held at once, 8 bytes each; 200,000 points in o
 @functools.lru_cache(maxsize=1)
 def _library() -> ctypes.CDLL | None:
     # No fused multiply-add: a pair exactly at a limit must be in here if it is in for NumPy.
-    library = c_library(SOURCE, "-ffp-contract=off")
+    library = c_library(SOURCE, "-ffp-contract=off", functions=("papm_pair_sizes",))
     if library is not None:
         number, pointer = ctypes.c_int, ctypes.c_void_p
         library.papm_pair_sizes.restype = number

@@ -21,8 +21,9 @@ from papm.metrics.localization import (
     qnrf,
     within,
 )
-from papm.metrics.normalized_ap import DELTAS, NapScore, average_precision, nap_hits
+from papm.metrics.normalized_ap import DELTAS, NapScore, nap_hits
 from papm.metrics.pairing import array
+from papm.metrics.precision_recall import average_precision
 
 
 class RadiusLocalization(Metric):
@@ -111,9 +112,9 @@ class QnrfLocalization(Metric):
     """The protocol of UCF-QNRF, see `localization.qnrf`.
 
     >>> metric = QnrfLocalization()
-    >>> metric.update([torch.tensor([[5.0, 5.0]])], [torch.tensor([[5.0, 5.0]])])
+    >>> metric.update([torch.tensor([[5.0, 5.0]])], [torch.tensor([[5.0, 5.0]])], [torch.tensor([0.9])])
     >>> {k: v.item() for k, v in metric.compute().items()}
-    {'precision': 1.0, 'recall': 1.0, 'f1': 1.0, 'auc_pr': 1.0, 'auc_threshold': 1.0}
+    {'precision': 1.0, 'recall': 1.0, 'f1': 1.0, 'auc': 1.0, 'auc_threshold': 1.0}
     """
 
     is_differentiable = False
@@ -122,6 +123,8 @@ class QnrfLocalization(Metric):
 
     pairs: Tensor  # [T]
     points: Tensor  # [2]: predicted, annotated
+    ranks: list[Tensor]  # scores [n]
+    distances: list[Tensor]  # [n] to the partner, infinite where there is none
 
     def __init__(
         self, thresholds: Sequence[float] = QNRF_THRESHOLDS, matching: Matching = "greedy", **kwargs: Any
@@ -130,20 +133,32 @@ class QnrfLocalization(Metric):
         self.thresholds, self.matching = tuple(thresholds), matching
         self.add_state("pairs", torch.zeros(len(self.thresholds), dtype=torch.int64), dist_reduce_fx="sum")
         self.add_state("points", torch.zeros(2, dtype=torch.int64), dist_reduce_fx="sum")
+        self.add_state("ranks", default=[], dist_reduce_fx="cat")
+        self.add_state("distances", default=[], dist_reduce_fx="cat")
 
-    def update(self, predicted: Sequence[Tensor], truth: Sequence[Tensor]) -> None:
-        """Add a batch: one tensor [n, 2] an image each."""
-        found = qnrf(predicted, truth, self.thresholds, self.matching)
+    def update(
+        self, predicted: Sequence[Tensor], truth: Sequence[Tensor], scores: Sequence[Tensor] | None = None
+    ) -> None:
+        """Add a batch: points [n, 2] and objects [m, 2] of each image, and scores [n] where there are some."""
+        found = qnrf(predicted, truth, self.thresholds, self.matching, scores=scores)
+        if found.scores is not None and found.distances is not None:
+            self.ranks.append(torch.from_numpy(found.scores).to(self.device, self.dtype))
+            self.distances.append(torch.from_numpy(found.distances).to(self.device, self.dtype))
         self.pairs += torch.from_numpy(found.pairs.sum(0)).to(self.pairs.device)
         self.points += torch.tensor([int(found.predicted.sum()), int(found.objects.sum())], device=self.points.device)
 
     def compute(self) -> dict[str, Tensor]:
-        """Means of precision, recall and f1 over the thresholds, and the two areas."""
+        """Means of precision, recall and f1 over the thresholds, and the two areas; `auc` where all points had scores."""
         pairs, points = self.pairs.cpu().numpy(), self.points.cpu().numpy()
         limits = np.asarray(self.thresholds, dtype=np.float64)
-        made = QnrfScore(limits, pairs[None], points[:1], points[1:], self.matching).to_dict()
-        keys = ("precision", "recall", "f1", "auc_pr", "auc_threshold")
-        return {k: torch.tensor(made[k], device=self.device) for k in keys}
+        ranks, distances = (
+            dim_zero_cat(part).cpu().double().numpy() if len(part) else np.zeros(0)
+            for part in (self.ranks, self.distances)
+        )
+        scored = (ranks, distances) if len(ranks) == points[0] else (None, None)
+        made = QnrfScore(limits, pairs[None], points[:1], points[1:], self.matching, *scored).to_dict()
+        keys = ("precision", "recall", "f1", "auc", "auc_threshold")
+        return {k: torch.tensor(made[k], device=self.device) for k in keys if made[k] is not None}
 
 
 class NormalizedAP(Metric):

@@ -2,22 +2,16 @@
 
 from __future__ import annotations
 
+from typing import Literal
+
 import torch
 from torch import Tensor, nn
 
 from papm.errors import DataError
 from papm.models.attention import EncoderLayer, disagreement
-from papm.models.base import (
-    DensityNetwork,
-    add_frame,
-    check_images,
-    pad_to_multiple,
-    register,
-    require,
-    require_amount,
-    require_flag,
-)
-from papm.models.head import CROWD, DensityHead
+from papm.models.base import DensityNetwork, add_frame, check_images, pad_to_multiple
+from papm.models.head import CROWD, Activation, DensityHead, Upsampling
+from papm.models.registry import Classes, Weight, register
 from papm.models.vgg import VGGTrunk, vgg_trunk
 from papm.structures import DensityOutput, PointBatch
 from papm.targets import touched_cells
@@ -29,13 +23,15 @@ class MAN(DensityNetwork):
     """All five pools of VGG19, tokens of 512 channels without positions, an encoder, ×2, three convolutions.
 
     An image is padded to multiples of 32 only, so that every token holds a real pixel. Where images of several sizes
-    were padded to one batch, `mask` tells: tokens of padding alone are attended to by none.
+    were padded to one batch, as crops of small images are, `mask` tells: tokens of padding alone are attended to by none,
+    and neither are those of a frame.
     While training, `aux["region0"]` … `aux["region3"]` [B, tokens, 512] hold the region features of the layers, and with a
     mask `aux["real"]` [B, tokens] which tokens are real.
     """
 
     features: VGGTrunk
-    reach = None  # attention
+    receptive_field = None  # attention
+    takes_mask = True
 
     def __init__(self, head: DensityHead, num_classes: int, stride: int, weight: float, checkpoint: bool) -> None:
         super().__init__()
@@ -50,6 +46,9 @@ class MAN(DensityNetwork):
         check_images(images)
         height, width = images.shape[-2:]
         valid, frame = None, self.frame_now if mask is None else 0
+        if frame:
+            rows, columns = (self._inside(n, frame, images.device) for n in (height, width))
+            valid = (rows[:, None] & columns).flatten().expand(len(images), -1)
         if mask is not None:
             if mask.shape != (len(images), height, width):
                 raise DataError(f"a mask of {list(mask.shape)} does not fit images of {list(images.shape)}")
@@ -57,6 +56,11 @@ class MAN(DensityNetwork):
             valid = valid | ~valid.any(1, keepdim=True)  # an image without a real pixel attends to itself
         density, aux = self.encode(pad_to_multiple(add_frame(images, frame), self.multiple, frame > 0), valid)
         return self.output_of(density, aux, height, width, frame)
+
+    def _inside(self, length: int, frame: int, device: torch.device) -> Tensor:
+        """bool: which tokens along a side of so many pixels, framed, hold some of them."""
+        first = torch.arange(-(-(length + 2 * frame) // self.multiple), device=device) * self.multiple
+        return (first >= frame) & (first < frame + length)
 
     def encode(self, images: Tensor, valid: Tensor | None) -> tuple[Tensor, dict[str, Tensor]]:
         """Images with sides of multiples of 32 → density and what `auxiliary_losses` needs."""
@@ -97,12 +101,12 @@ class MAN(DensityNetwork):
 )
 def man(
     *,
-    num_classes: int = 1,
-    stride: int = 16,
-    activation: str = "relu",
-    upsample: str = "bilinear",
+    num_classes: Classes = 1,
+    stride: Literal[16, 8, 4] = 16,
+    activation: Activation = "relu",
+    upsample: Upsampling = "bilinear",
     region_loss: bool = True,
-    region_weight: float = 1.0,
+    region_weight: Weight = 1.0,
     checkpoint: bool = False,
 ) -> DensityNetwork:
     """As published with `upsample="bilinear-aligned"`; stride 8 or 4 adds one or two steps up to the head.
@@ -110,10 +114,6 @@ def man(
     `region_loss` adds MAN's region loss to whatever the method descends. `checkpoint` computes attention again in the
     backward pass instead of keeping its maps, whose size grows with the square of the image's area.
     """
-    require("stride", stride, (16, 8, 4))
-    require_flag("region_loss", region_loss)
-    require_amount("region_weight", region_weight)
-    require_flag("checkpoint", checkpoint)
     head = DensityHead(512, num_classes, stride // 2, activation, upsample)  # its input is twice as coarse as vgg19's
     assert head.output.bias is not None
     nn.init.constant_(head.output.bias, CROWD * stride**2)

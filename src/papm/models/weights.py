@@ -20,6 +20,7 @@ from papm.errors import CheckpointError, unknown
 from papm.files import cache_root
 from papm.models.base import Progress
 from papm.models.vgg import VGGTrunk, convolutions, parameter_shapes
+from papm.untrusted import load_tensors
 
 log = logging.getLogger(__name__)
 
@@ -126,11 +127,14 @@ def read_weights(path: str | Path) -> dict[str, Tensor]:
     try:
         if path.suffix == ".safetensors":
             return load_file(path)
-        content = torch.load(path, map_location="cpu", weights_only=True)
-    except Exception as error:  # a damaged pickle can raise anything
+        content = load_tensors(path)
+    except Exception as error:  # a damaged file can raise anything
+        reason = error if isinstance(error, ValueError) else "it is damaged, or something else"
         raise CheckpointError(
-            f"{path} cannot be read as weights ({type(error).__name__}); give a .safetensors or .pth file of tensors"
+            f"{path} cannot be read as weights: {reason}; give a .safetensors or .pth file of tensors"
         ) from error
+    if isinstance(content, dict) and "papm" in content:
+        raise CheckpointError(f"{path} is a papm checkpoint, not weights of a trunk; start from it with --init")
     if not isinstance(content, dict) or not all(
         isinstance(key, str) and isinstance(value, Tensor) for key, value in content.items()
     ):
@@ -143,7 +147,7 @@ def load_trunk(module: nn.Module, source: str | Path, arch: str, progress: Progr
 
     Half-precision files are widened. `classifier.*` is skipped, and so are layers of `arch` that the trunk left out;
     anything else that is missing, unexpected or of another shape is an error that names it. A trunk with batch norm also
-    takes the file of the one without: its norms then do nothing until `papm.models.settle`.
+    takes the file of the one without: its norms then do nothing until `papm.models.calibrate_norms`.
     """
     if arch not in PUBLISHED:
         raise unknown("trunk", arch, PUBLISHED)
@@ -154,7 +158,7 @@ def load_trunk(module: nn.Module, source: str | Path, arch: str, progress: Progr
     if plain != arch and _names(tensors) <= set(parameter_shapes(plain)):
         tensors = _with_norms(tensors, plain, arch)
         if isinstance(module, VGGTrunk):
-            module.unsettled = True
+            module.uncalibrated = True
     whole = parameter_shapes(arch)
     prefix = "features."
     given: dict[str, Tensor] = {}
@@ -220,6 +224,8 @@ def _copy(module: nn.Module, given: dict[str, Tensor], path: Path, prefix: str, 
                 f"{path}: key '{prefix}{name}' has shape {list(value.shape)} instead of {list(own.shape)}; "
                 f"this is not the file of {what}"
             )
+        if value.is_floating_point() != own.is_floating_point():
+            raise CheckpointError(f"{path}: key '{prefix}{name}' holds {value.dtype}, not {own.dtype}")
         if value.is_floating_point() and not bool(value.isfinite().all()):
             raise CheckpointError(f"{path}: key '{prefix}{name}' holds values that are not finite; the file is damaged")
     extra = sorted(set(given) - set(wanted))

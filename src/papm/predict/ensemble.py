@@ -65,15 +65,16 @@ class Ensemble:
         name: str = "",
         roi: Tensor | None = None,
         on_tile: OnTile | None = None,
+        limit: int | None = None,
     ) -> Prediction:
         """`Counter.predict` of all models; `by_model` says what each of them counted."""
         if isinstance(image, str | Path):
             name = name or Path(image).name
         image = pixels(image)
         first, *rest = self.members
-        beside = [m.predict(image, points=False, roi=roi, on_tile=on_tile) for m in rest]
-        made = first.predict(image, points=points, name=name, roi=roi, on_tile=on_tile, beside=beside)
-        return replace(made, models=self.names)
+        beside = [m.predict(image, points=False, name=name, roi=roi, on_tile=on_tile, limit=limit) for m in rest]
+        made = first.predict(image, points=points, name=name, roi=roi, on_tile=on_tile, limit=limit, beside=beside)
+        return replace(made, models=self.names, warning=next((p.warning for p in (made, *beside) if p.warning), ""))
 
 
 def model_names(paths: Sequence[Path]) -> list[str]:

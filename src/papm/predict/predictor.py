@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import logging
-import math
 from collections.abc import Sequence
 from pathlib import Path
 from statistics import fmean
@@ -15,18 +14,19 @@ import torch
 from PIL import Image
 from torch import Tensor
 
-from papm import chances, checkpoint, localize
-from papm.data.resize import of_config, resized_region
-from papm.errors import ConfigError, DataError, unknown
-from papm.images import image_pixels, read_image, resize_image
+from papm import checkpoint, localize
+from papm.data.resize import resized_region
+from papm.errors import CheckpointError, ConfigError, DataError, unknown
+from papm.images import image_pixels, max_pixels, read_image, resize_image
 from papm.models import DensityNetwork, Network
 from papm.predict.restore import restore
-from papm.predict.tiling import OnTile, Tile, check, infer
+from papm.predict.scale import advice, check_scale, factor, seen_size, shrunk_too_much
+from papm.predict.tiling import OnTile, Tile, check, computed_pixels, infer
 from papm.structures import DensityOutput, PointProposals, Prediction
 from papm.targets import touched_cells
 
 log = logging.getLogger(__name__)
-COUNTS = ("points", "expected")  # how proposals are counted: scores above ½, or the sum of their chances
+COUNTS = {"points": "threshold", "expected": "expected"}  # how proposals may be decoded instead
 PRECISIONS = ("32", "bf16")
 
 
@@ -35,16 +35,22 @@ def pick_device(name: str = "auto") -> torch.device:
     if name == "auto":
         return torch.device("cuda" if torch.cuda.is_available() else "cpu")
     if name.startswith("cuda") and not torch.cuda.is_available():
-        raise ConfigError("there is no CUDA device here; use device=cpu")
+        raise ConfigError("there is no CUDA device here; use --device cpu (for papm train and in Python device=cpu)")
     try:
-        return torch.device(name)
-    except RuntimeError:
-        raise ConfigError(f"'{name}' is no device; use auto, cpu or cuda") from None
+        device = torch.device(name)
+        if device.type not in ("cpu", "cuda"):
+            torch.zeros(1, device=device).tolist()
+        missing = device.type == "cuda" and (device.index or 0) >= torch.cuda.device_count()
+    except Exception:  # a kind that this torch was not built for: RuntimeError, AssertionError, NotImplementedError, …
+        missing = True
+    if missing:
+        raise ConfigError(f"'{name}' is no device of this machine; use auto, cpu or cuda")
+    return device
 
 
 def counts(output: DensityOutput | PointProposals, threshold: float = 0.5, roi: Tensor | None = None) -> Tensor:
     """Objects counted in each image, float [B]: the sum of a map, the number of proposals above the threshold, or the sum of
-    their chances, as the proposals say.
+    their probabilities, as the proposals say.
 
     Inside the region `roi` (bool [H, W]) where one is given: cells that touch it, as in training.
     """
@@ -58,6 +64,19 @@ def class_counts(output: DensityOutput | PointProposals, threshold: float = 0.5,
     if isinstance(output, DensityOutput):
         return _inside(output, roi).sum((2, 3))
     return _tally(output, threshold, roi).sum(1)
+
+
+def require_finite(output: DensityOutput | PointProposals, name: str = "") -> None:
+    """Refuse what a broken model gives: a count that is not a finite number, or points whose scores are none.
+
+    Scores that are not numbers exceed no threshold: they would count as nothing seen.
+    """
+    values = output.density if isinstance(output, DensityOutput) else torch.cat([output.points, output.logits], -1)
+    if not bool(values.isfinite().all()) or not bool(counts(output).isfinite().all()):
+        raise CheckpointError(
+            f"{name or 'the image'}: the model's count is not a number (NaN or infinity): its training failed or its weights"
+            " are damaged; use another checkpoint, or train again"
+        )
 
 
 def within(output: DensityOutput | PointProposals, roi: Tensor) -> DensityOutput | PointProposals:
@@ -81,7 +100,7 @@ def _inside(output: DensityOutput, roi: Tensor | None) -> Tensor:
 def _tally(output: PointProposals, threshold: float, roi: Tensor | None) -> Tensor:
     """What each proposal adds to the count of each class, [B, M, classes], inside the region."""
     if output.expected:
-        found = output.chances
+        found = output.probabilities
     else:
         best = output.logits[..., 1:].argmax(-1, keepdim=True)
         found = torch.zeros_like(output.logits[..., 1:], dtype=torch.float32)
@@ -151,6 +170,7 @@ class Source(Protocol):
         name: str = "",
         roi: Tensor | None = None,
         on_tile: OnTile | None = None,
+        limit: int | None = None,
     ) -> Prediction: ...
 
 
@@ -165,22 +185,26 @@ class Counter:
         tile: Tile = "auto",
         count: str | None = None,
         precision: str = "32",
+        scale: float | None = None,
     ) -> None:
-        self.tile = check(tile)
+        self.tile, self.scale = check(tile), check_scale(scale)
         if precision not in PRECISIONS:
             raise unknown("precision", precision, PRECISIONS)
         self.precision = precision
-        if count is not None:
-            if count not in COUNTS:
-                raise unknown("way to count points", count, COUNTS)
-            if isinstance(network, DensityNetwork):
-                log.warning("this model counts by the sum of its map; 'count' is for networks that give points")
-            network.expected = count == "expected"
+        self.inference = spec.inference or network.inference
+        if count is not None and count not in COUNTS:
+            raise unknown("way to count points", count, COUNTS)
+        if count is not None and isinstance(network, DensityNetwork):
+            log.warning("this model counts by the sum of its map; 'count' is for networks that give points")
+        elif count is not None:
+            self.inference = dataclasses.replace(self.inference, decode=COUNTS[count])
+        network.inference = self.inference
         self.device = pick_device(device)
         # Channels last: a tenth to a half faster on a CPU, for every network.
         self.network = network.to(self.device).to(memory_format=torch.channels_last).eval()  # type: ignore[call-overload]
         self.spec = spec
-        self.resize = of_config(spec.config)  # objects must have the size here that they had in training
+        self.resize = self.inference.resize  # objects must have the size here that they had in training
+        self._warned = False
 
     @classmethod
     def load(
@@ -190,6 +214,7 @@ class Counter:
         tile: Tile = "auto",
         count: str | None = None,
         precision: str = "32",
+        scale: float | None = None,
     ) -> Counter:
         """From a checkpoint file or a run folder.
 
@@ -197,10 +222,15 @@ class Counter:
         `tile`: large images are cut into overlapping tiles ("auto"), never ("none"), or those with a longer side than this
         many pixels (`papm.predict.tiling`).
         `precision`: "32", or "bf16", which is twice as fast on devices that have it and changes counts by about 0.1 %.
+        `scale`: a factor for the sides of images, instead of the rule that the training images were resized by.
         """
         file = checkpoint.resolve(Path(path).expanduser())
         spec, state = checkpoint.load(file)
-        return cls(checkpoint.build(spec, state, file), spec, device, tile, count, precision)
+        return cls(checkpoint.build(spec, state, file), spec, device, tile, count, precision, scale)
+
+    def warning(self, size: tuple[int, int]) -> str:
+        """What makes the count of an image of (H, W) doubtful: that it is shrunk much more than any in the training."""
+        return "" if self.scale is not None else shrunk_too_much(size, self.resize, self.inference.scales)
 
     def predict(
         self,
@@ -210,14 +240,17 @@ class Counter:
         name: str = "",
         roi: Tensor | None = None,
         on_tile: OnTile | None = None,
+        limit: int | None = None,
         beside: Sequence[Prediction] = (),
     ) -> Prediction:
         """Count in a file, a Pillow image, an array [H, W, 3] or a tensor [3, H, W] (uint8, RGB).
 
         With `points`, the prediction also says where the model sees objects. An image is resized by the rule that the model was
-        trained with, if any; the prediction is in pixels of the image given. With `roi`, bool [H, W], only what lies in that
-        region is counted, mapped and pointed at. `on_tile` hears (done, all) of a large image. `beside` is what other models
-        counted in this image (`papm.Ensemble`): the count is then the mean, the map is scaled to it, and points are as many.
+        trained with, if any (`Prediction.scale`, and `warning` where that shrinks it much more than any training image); the
+        prediction is in pixels of the image given. With `roi`, bool [H, W], only what lies in that region is counted, mapped
+        and pointed at. `on_tile` hears (done, all) of a large image. An image that the network would see with more pixels than
+        `limit` (`papm.images.max_pixels()` where None), resized and padded, is refused. `beside` is what other models counted
+        in this image (`papm.Ensemble`): the count is then the mean, the map is scaled to it, and points are as many.
         """
         if isinstance(image, str | Path):
             name = name or Path(image).name
@@ -228,12 +261,27 @@ class Counter:
             raise DataError(
                 f"a region of interest is bool [{size[0]}, {size[1]}] for this image, not {list(roi.shape)}"
             )
-        seen = self.resize.size(*size)
+        seen = seen_size(size, self.resize, self.scale, name or "image")
+        self._refuse_larger(name, size, seen, max_pixels() if limit is None else limit)
         if seen == size:
             return self._predict(image, points, name, roi, on_tile, beside)
         if roi is not None:
             roi = resized_region(roi, seen)
-        return restore(self._predict(resize_image(image.cpu(), seen), points, name, roi, on_tile, beside), size)
+        warning = self.warning(size)
+        if warning and not self._warned:  # once: every prediction has its own
+            self._warned = True
+            log.warning("%s: %s (%s)", name or "the image", warning, advice(self.inference.scales))
+        made = restore(self._predict(resize_image(image.cpu(), seen), points, name, roi, on_tile, beside), size)
+        return dataclasses.replace(made, scale=factor(size, seen), warning=warning)
+
+    def _refuse_larger(self, name: str, size: tuple[int, int], seen: tuple[int, int], limit: int) -> None:
+        """Refuse an image that is cheap to hold and not to count: a strip a pixel high is padded, a small one enlarged."""
+        pixels = computed_pixels(self.network, seen)
+        if pixels > limit:
+            raise DataError(
+                f"{name or 'the image'}: {size[1]}×{size[0]}, resized and padded for this model, is {pixels / 1e6:.4g}"
+                f" megapixels, more than the limit of {limit / 1e6:g}; cut it into shorter pieces"
+            )
 
     def _predict(
         self,
@@ -247,6 +295,7 @@ class Counter:
         """Count in pixels, at the size they have."""
         size = (int(image.shape[1]), int(image.shape[2]))
         output = infer(self.network, image, self.tile, on_tile, self.precision)
+        require_finite(output, name)
         if roi is not None:
             output = within(output, roi)
         own = float(counts(output))
@@ -255,13 +304,15 @@ class Counter:
         by_model = each if beside else ()
         if isinstance(output, PointProposals):
             apart = _mean(_by_class(output), beside)
-            if not points:  # to look for them takes longer than to count, where chances count
-                return Prediction(count, size, name=name, classes=self.spec.classes, by_class=apart, by_model=by_model)
-            # All of them, so that the count is the number of points (rounded, where chances count): each began inside the
+            if not points:  # to look for them takes longer than to count, where probabilities count
+                return Prediction(
+                    count, size, name=name, classes=self.inference.classes, by_class=apart, by_model=by_model
+                )
+            # All of them, so that the count is the number of points (rounded, where probabilities count): each began inside the
             # image, and one that was moved across the border belongs to an object at it.
-            if output.expected and math.isfinite(count):
-                xy, scores, labels = chances.gather(output, 0, round(count), roi)
-            elif beside and math.isfinite(count):
+            if output.expected:
+                xy, scores, labels = localize.expected_points(output, 0, round(count), roi)
+            elif beside:
                 xy, scores, labels = (t[: round(count)] for t in localize.from_proposals(output, 0, threshold=-1.0))
             else:
                 xy, scores, labels = localize.from_proposals(output, 0)
@@ -274,7 +325,7 @@ class Counter:
                 scores=scores.cpu(),
                 labels=labels.cpu(),
                 name=name,
-                classes=self.spec.classes,
+                classes=self.inference.classes,
                 by_class=apart if output.expected or beside else (),
                 by_model=by_model,
             )
@@ -294,7 +345,7 @@ class Counter:
             output.stride,
             *found,
             name=name,
-            classes=self.spec.classes,
+            classes=self.inference.classes,
             by_class=several,  # of several models: a class that this one does not see is missing in its map
             by_model=by_model,
         )

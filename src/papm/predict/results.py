@@ -1,7 +1,8 @@
 """Result files of predictions: counts.csv, points.csv, results.json, and the density maps as .npy.
 
 Every file is written beside its place and renamed, so a reader never meets half a file. Counts and scores are rounded to
-four decimals, coordinates to two. Text is UTF-8; names with commas, quotes or line breaks are quoted as CSV readers expect.
+four decimals, coordinates to two. Text is UTF-8; names with commas, quotes or line breaks are quoted as CSV readers expect, and
+those that a spreadsheet would take for a formula begin with an apostrophe.
 """
 
 from __future__ import annotations
@@ -9,8 +10,8 @@ from __future__ import annotations
 import csv
 import json
 import math
-import os
 import re
+import shutil
 import tempfile
 from collections import Counter
 from collections.abc import Iterator, Sequence
@@ -21,6 +22,7 @@ from typing import IO, Any
 import numpy as np
 
 from papm.errors import DataError
+from papm.files import guarded, replacing
 from papm.structures import Prediction
 
 COUNTS, POINTS, RESULTS, DENSITY = "counts.csv", "points.csv", "results.json", "density"
@@ -35,20 +37,21 @@ def write_results(
 ) -> list[Path]:
     """Write counts.csv, points.csv, results.json and, when asked, density/*.npy into `folder`; return the files.
 
-    `classes` names the classes where there are several; otherwise the predictions do, or they are numbered.
+    The three tables belong together: where one of them cannot be written, none is replaced. `classes` names the classes where
+    there are several; otherwise the predictions do, or they are numbered.
     """
     folder = Path(folder)
     classes = classes or next((p.classes for p in predictions if p.classes), None)
-    files = [
-        write_counts(predictions, folder / COUNTS, classes=classes),
-        write_points(predictions, folder / POINTS),
-        write_json(predictions, folder / RESULTS, classes=classes),
-    ]
+    with _together(folder) as drafts:
+        write_counts(predictions, drafts / COUNTS, classes=classes)
+        write_points(predictions, drafts / POINTS)
+        write_json(predictions, drafts / RESULTS, classes=classes)
+    files = [folder / name for name in (COUNTS, POINTS, RESULTS)]
     return files + (write_densities(predictions, folder / DENSITY) if density else [])
 
 
 def write_counts(predictions: Sequence[Prediction], path: str | Path, *, classes: Sequence[str] | None = None) -> Path:
-    """One line an image: image, count, a column a class where there are several (`classes` names them), and one a model,
+    """One line per image: image, count, a column per class where there are several (`classes` names them), and one per model,
     `by_NAME`, where several counted.
     """
     names, rows = _columns(predictions, classes)
@@ -75,7 +78,7 @@ def _columns(predictions: Sequence[Prediction], classes: Sequence[str] | None) -
 
 
 def write_points(predictions: Sequence[Prediction], path: str | Path) -> Path:
-    """One line a point: image, x, y, score, label; score and label are empty where the prediction has none."""
+    """One line per point: image, x, y, score, label; score and label are empty where the prediction has none."""
     rows = [
         [p.name, x, y, "" if score is None else score, "" if label is None else label]
         for p in predictions
@@ -88,7 +91,8 @@ def write_json(predictions: Sequence[Prediction], path: str | Path, *, classes: 
     """A list of objects: image, count, width, height, points as [{x, y, score, label}], classes and models where
     there are several.
 
-    What a prediction lacks is left out; a count that is not finite is null.
+    Also `scale` where the image was resized before counting, and `warning` where that makes the count doubtful. What a
+    prediction lacks is left out; a count that is not finite is null.
     """
     with atomic(path, "w", encoding="utf-8", errors="backslashreplace", newline="\n") as file:
         # backslashreplace writes the surrogates of an undecodable file name as \udcXX, which JSON reads back
@@ -156,28 +160,30 @@ def file_names(names: Sequence[str]) -> list[str]:
 @contextmanager
 def atomic(path: str | Path, mode: str, **options: Any) -> Iterator[IO[Any]]:
     """Open a file for writing that takes the place of `path` only when everything was written; folders are made."""
-    path = Path(path)
-    temporary: Path | None = None
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        descriptor, name = tempfile.mkstemp(dir=path.parent, prefix=".", suffix=".tmp")
-        temporary = Path(name)
-        with os.fdopen(descriptor, mode, **options) as file:
+        with replacing(Path(path), mode, **options) as file:
             yield file
-        temporary.chmod(0o666 & ~_umask())  # mkstemp makes private files
-        temporary.replace(path)
-        temporary = None
     except OSError as error:
         raise DataError(f"{path}: cannot be written ({error.strerror or error})") from error
+
+
+@contextmanager
+def _together(folder: Path) -> Iterator[Path]:
+    """A folder whose files take their places in `folder` when all of them were written, else none does."""
+    drafts = folder
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        drafts = Path(tempfile.mkdtemp(dir=folder, prefix=".", suffix=".tmp"))
+        yield drafts
+        for draft in drafts.iterdir():
+            draft.replace(folder / draft.name)
+    except DataError as error:
+        raise DataError(str(error).replace(str(drafts), str(folder))) from error
+    except OSError as error:
+        raise DataError(f"{folder}: cannot be written ({error.strerror or error})") from error
     finally:
-        if temporary is not None:
-            temporary.unlink(missing_ok=True)
-
-
-def _umask() -> int:
-    mask = os.umask(0)
-    os.umask(mask)
-    return mask
+        if drafts != folder:
+            shutil.rmtree(drafts, ignore_errors=True)
 
 
 def _write_csv(path: str | Path, header: Sequence[str], rows: Sequence[Sequence[Any]]) -> Path:
@@ -186,8 +192,9 @@ def _write_csv(path: str | Path, header: Sequence[str], rows: Sequence[Sequence[
         plain = csv.writer(file, lineterminator="\n")
         # before Python 3.13 a lone carriage return goes out bare, and readers take it for the end of a line
         quoted = csv.writer(file, lineterminator="\n", quoting=csv.QUOTE_ALL)
-        for row in (header, *rows):
-            (quoted if "\r" in row[0] else plain).writerow(row)
+        for cells in (header, *rows):
+            row = [guarded(c) if isinstance(c, str) else c for c in cells]
+            (quoted if any("\r" in str(c) for c in row) else plain).writerow(row)
     return Path(path)
 
 
@@ -220,6 +227,10 @@ def _object(prediction: Prediction, classes: Sequence[str] | None) -> dict[str, 
         "width": int(width),
         "height": int(height),
     }
+    if prediction.scale != 1:
+        result["scale"] = _decimals(prediction.scale)
+    if prediction.warning:
+        result["warning"] = prediction.warning
     apart = prediction.class_counts
     if apart:
         result["classes"] = {str(classes[k] if classes is not None else k): _finite(c) for k, c in enumerate(apart)}

@@ -20,6 +20,8 @@ from papm.images import max_pixels
 from papm.text import Brief
 
 SUFFIXES = (".mp4", ".m4v", ".mov", ".avi", ".mkv", ".webm", ".mpg", ".mpeg", ".wmv", ".mts", ".m2ts", ".3gp")
+# What FFmpeg may make of a file, whatever its name: containers, and none of the lists that name other files (ffconcat, HLS, …).
+OPTIONS = "protocol_whitelist;file|format_whitelist;mov,avi,matroska,mpeg,mpegts,mpegvideo,m4v,asf"
 SLOWEST = 4.0  # frames a second at which what was counted is shown at least
 ASSUMED = 25.0  # frames a second of a file that does not say
 
@@ -178,9 +180,11 @@ def _rgb(picture: Any) -> Tensor:
 
 
 def opencv() -> ModuleType:
-    """OpenCV, told to be quiet and to open files only."""
+    """OpenCV, told to be quiet and to open one file only."""
     os.environ.setdefault("OPENCV_FFMPEG_LOGLEVEL", "-8")
-    os.environ.setdefault("OPENCV_FFMPEG_CAPTURE_OPTIONS", "protocol_whitelist;file")
+    given = os.environ.get("OPENCV_FFMPEG_CAPTURE_OPTIONS", "")
+    if OPTIONS not in given:  # the last one counts
+        os.environ["OPENCV_FFMPEG_CAPTURE_OPTIONS"] = f"{given}|{OPTIONS}" if given else OPTIONS
     try:
         import cv2
     except ImportError:

@@ -58,7 +58,7 @@ def example(image: Tensor, sample: Sample, prediction: Prediction) -> Tensor:
         pictures.append(tinted)
         titles.append(f"density: predicted {found}, true {true}")
     if prediction.points is not None:
-        # Beside a map the number of points; a network that gives points alone may sum chances, which is not their number.
+        # Beside a map the number of points; a network that gives points alone may sum probabilities, which is not their number.
         count = prediction.count if prediction.density is None else None
         pictures.append(overlay(image, points=prediction.points, count=count, max_side=LONGEST, corner=SIDE))
         titles.append("predicted points" if prediction.density is not None else f"predicted {found}, true {true}")

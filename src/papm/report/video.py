@@ -39,7 +39,7 @@ def write_video_page(
 
 
 def over_time(seconds: Sequence[float], predictions: Sequence[Prediction]) -> str:
-    """The count over time; a line a class or a model as well, where there are several."""
+    """The count over time; a line per class or model as well, where there are several."""
     first = predictions[0]
     lines = [Series("count", seconds, [p.count for p in predictions])]
     apart = [p.class_counts for p in predictions]

@@ -10,7 +10,7 @@ What is wrong with a request is said in one sentence, {"error": …}. Uploads st
 
 from __future__ import annotations
 
-import asyncio
+import random
 from collections.abc import AsyncGenerator, Callable, Collection
 from functools import partial
 from pathlib import Path
@@ -23,8 +23,9 @@ from papm.errors import DataError, PapmError
 from papm.predict.predictor import Source
 from papm.serve import counting
 from papm.serve.counting import Abandoned, Limits, Upload
-from papm.serve.desk import Busy, Desk
+from papm.serve.desk import Busy, Closing, Desk
 from papm.serve.guard import Guard
+from papm.serve.uploads import TooLarge, TooSlow, Uploads
 
 if TYPE_CHECKING:  # an extra: imported where it is used
     from starlette.requests import Request
@@ -34,19 +35,16 @@ T = TypeVar("T")
 STATIC = Path(__file__).parent / "static"
 SCRIPTS = ("papm.js", "dots.js", "files.js", "gestures.js", "painting.js", "sending.js", "tables.js")
 PAGE = ("index.html", "papm.css", "icon.svg", *SCRIPTS)  # nothing else is ever read for a request
-IDLE = 30.0  # seconds without a byte of an upload
 TEXT = 1_000_000  # bytes of a field that is not a file: a polygon
-
-
-class TooLarge(PapmError):
-    """An upload of more bytes than are taken."""
 
 
 class NoMemory(PapmError):
     """An image that this machine cannot hold."""
 
 
-STATUS: dict[type[PapmError], int] = {Busy: 503, TooLarge: 413, NoMemory: 507}  # the others are 400
+# Others are 400.
+STATUS: dict[type[PapmError], int] = {Busy: 429, Closing: 503, TooSlow: 408, TooLarge: 413, NoMemory: 507}
+RETRY = (1, 3)  # seconds, drawn anew for each answer: those who were refused together do not come again together
 
 
 def application(
@@ -64,6 +62,7 @@ def application(
 
     limits = limits or Limits()
     desk = desk or Desk()
+    uploads = Uploads(limits.bytes, (1 + desk.waiting) * limits.bytes)
 
     def fixed(name: str) -> Route:
         async def send(request: Request) -> Response:
@@ -78,15 +77,18 @@ def application(
         return JSONResponse(about)
 
     async def count(request: Request) -> Response:
-        return JSONResponse(await _served(request, desk, limits, partial(counting.count, counter, limits=limits)))
+        return JSONResponse(await _served(request, desk, uploads, partial(counting.count, counter, limits=limits)))
 
     async def preview(request: Request) -> Response:
-        made = await _served(request, desk, limits, lambda upload, stop: counting.small_picture(upload, limits))
+        made = await _served(request, desk, uploads, lambda upload, stop: counting.small_picture(upload, limits))
         return Response(made, media_type="image/jpeg")
 
     async def refused(request: Request, error: Exception) -> Response:
         status = next((code for kind, code in STATUS.items() if isinstance(error, kind)), 400)
-        return JSONResponse({"error": str(error)}, status, {"retry-after": "5"} if status == 503 else None)
+        headers = {"connection": "close"} if status == 408 else {}
+        if status in (429, 503):
+            headers["retry-after"] = str(random.randint(*RETRY))
+        return JSONResponse({"error": str(error)}, status, headers)
 
     async def unknown(request: Request, error: Exception) -> Response:
         assert isinstance(error, HTTPException)
@@ -108,18 +110,21 @@ def application(
         ],
         exception_handlers={PapmError: refused, HTTPException: unknown, Abandoned: abandoned, Exception: defect},
     )
-    return Guard(app, names, limits.bytes)
+    return Guard(app, names, limits.bytes, closing=(desk.close, uploads.close))
 
 
-async def _served(request: Request, desk: Desk, limits: Limits, job: Callable[[Upload, Event], T]) -> T:
+async def _served(request: Request, desk: Desk, uploads: Uploads, job: Callable[[Upload, Event], T]) -> T:
     """The result of a job on the image of a request, when its turn comes."""
+    body, client = _body(request), request.client.host if request.client else ""
     try:
-        with desk.seat():
-            upload = await _upload(request, limits)
-            # After its body a request has only one more thing to say: that nobody waits any longer.
-            return await desk.work(partial(_in_memory, job, upload), request.receive())
+        with uploads.place(client) as place:
+            upload = await _upload(request, uploads.receive(place, body), uploads.largest)
+            async with desk.seat():
+                # After its body a request has only one more thing to say: that nobody waits any longer.
+                return await desk.work(partial(_in_memory, job, upload), request.receive())
     except Busy:
-        async for _ in _body(request, limits):  # a browser does not listen before it has sent everything
+        # A browser does not listen before it has sent everything.
+        async for _ in uploads.receive(uploads.nowhere(), body):
             pass
         raise
 
@@ -133,18 +138,18 @@ def _in_memory(job: Callable[[Upload, Event], T], upload: Upload, stop: Event) -
         raise
 
 
-async def _upload(request: Request, limits: Limits) -> Upload:
+async def _upload(request: Request, body: AsyncGenerator[bytes, None], largest: int) -> Upload:
     """The form of a request, never on disk."""
     from starlette.datastructures import UploadFile
     from starlette.formparsers import MultiPartException, MultiPartParser
 
     class InMemory(MultiPartParser):
-        spool_max_size = limits.bytes + 1
+        spool_max_size = largest + 1
 
     if not request.headers.get("content-type", "").startswith("multipart/form-data"):
         raise DataError("send a form (multipart/form-data) with the file 'image'")
     try:
-        parser = InMemory(request.headers, _body(request, limits), max_files=1, max_fields=8, max_part_size=TEXT)
+        parser = InMemory(request.headers, body, max_files=1, max_fields=8, max_part_size=TEXT)
         form = await parser.parse()
     except MultiPartException as error:
         raise DataError(f"not a form that can be read ({error.message})") from None
@@ -158,22 +163,12 @@ async def _upload(request: Request, limits: Limits) -> Upload:
         await form.close()
 
 
-async def _body(request: Request, limits: Limits) -> AsyncGenerator[bytes, None]:
-    """The body of a request, bounded in bytes, and in the time between two of them."""
+async def _body(request: Request) -> AsyncGenerator[bytes, None]:
+    """The body of a request, as it comes."""
     from starlette.requests import ClientDisconnect
 
-    size, chunks = 0, request.stream()
-    while True:
-        try:
-            async with asyncio.timeout(IDLE):
-                chunk = await anext(chunks, None)
-        except TimeoutError:
-            raise DataError(f"the upload stopped: nothing came for {IDLE:.0f} seconds") from None
-        except ClientDisconnect:
-            raise Abandoned from None
-        if chunk is None:
-            return
-        size += len(chunk)
-        if size > limits.bytes:
-            raise TooLarge(f"the upload is larger than {limits.bytes / 1e6:.0f} MB, the most that is taken")
-        yield chunk
+    try:
+        async for chunk in request.stream():
+            yield chunk
+    except ClientDisconnect:
+        raise Abandoned from None

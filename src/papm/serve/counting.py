@@ -19,14 +19,13 @@ from papm.data.readers.faults import coordinate
 from papm.data.readers.regions import Polygons, inside
 from papm.errors import ConfigError, DataError, PapmError
 from papm.images import decode_image
-from papm.models import info
 from papm.predict.ensemble import Ensemble
 from papm.predict.predictor import Counter, Source
 from papm.serve.pictures import density_layer, preview
 from papm.structures import Prediction
 from papm.version import __version__
 
-MOST_POLYGONS, MOST_CORNERS = 100, 10_000  # what a hand draws, with room; a region's cost grows with them
+MOST_POLYGONS, MOST_CORNERS = 100, 10_000  # of a region, in all: what a hand draws, with room; its cost grows with them
 MOST_MEGAPIXELS = 10_000
 
 
@@ -82,7 +81,8 @@ def count(counter: Source, upload: Upload, stop: threading.Event | None = None, 
     size = (int(image.shape[1]), int(image.shape[2]))
     region = None if polygons is None else inside(polygons, size)
     look()
-    return answer(counter.predict(image, name=upload.name, roi=region, on_tile=look), upload.density)
+    made = counter.predict(image, name=upload.name, roi=region, on_tile=look, limit=limits.pixels)
+    return answer(made, upload.density)
 
 
 def small_picture(upload: Upload, limits: Limits) -> bytes:
@@ -147,6 +147,8 @@ def read_polygons(text: str) -> Polygons:
         several = found if isinstance(found[0], list) and found[0] and isinstance(found[0][0], list) else [found]
         if len(several) > MOST_POLYGONS:
             raise ValueError(f"{len(several)} polygons, more than {MOST_POLYGONS}")
+        if sum(len(polygon) for polygon in several if isinstance(polygon, list)) > MOST_CORNERS:
+            raise ValueError(f"more than {MOST_CORNERS:,} corners")
         return [np.array(_corners(polygon), dtype=np.float64) for polygon in several]
     except (RecursionError, json.JSONDecodeError):
         raise DataError("roi: not a list of corners [[x, y], …]") from None
@@ -155,8 +157,8 @@ def read_polygons(text: str) -> Polygons:
 
 
 def _corners(polygon: Any) -> list[list[float]]:
-    if not isinstance(polygon, list) or not 3 <= len(polygon) <= MOST_CORNERS:
-        raise ValueError(f"a polygon has three corners or more, at most {MOST_CORNERS:,}")
+    if not isinstance(polygon, list) or len(polygon) < 3:
+        raise ValueError("a polygon has three corners or more")
     for corner in polygon:
         if not isinstance(corner, list) or len(corner) != 2:
             raise ValueError(f"a corner is {str(corner)[:40]}, expected [x, y]")
@@ -201,9 +203,8 @@ def describe(counter: Counter | Ensemble, path: str | Path, limits: Limits) -> d
 
 
 def _counted(counter: Counter) -> str:
-    """What is added up: a `density`, `points` above 0.5, or the `expected` number, the sum of their chances."""
-    kind = info(counter.spec.backbone).kind
-    return "expected" if kind == "points" and counter.network.expected else kind
+    """What is added up: a `density`, `points` above 0.5, or the `expected` number, the sum of their probabilities."""
+    return {"sum": "density", "threshold": "points", "expected": "expected"}[counter.inference.decode]
 
 
 def _trained_on(spec: str) -> str:

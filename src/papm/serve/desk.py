@@ -4,52 +4,75 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import asynccontextmanager
 from typing import Any, TypeVar
 
 from papm.errors import PapmError
 
 T = TypeVar("T")
-WAITING = 4  # each holds its upload in memory
+WAITING = 4  # images in the line
+HOLD = 2.0  # seconds that others stand before it, first come first served: who asks again at once has no advantage
+LAST = 2.0  # seconds that a count under way has left when the server ends
 
 
 class Busy(PapmError):
     """The line is full."""
 
 
-class Desk:
-    """A thread that works, and seats for those who wait for it.
+class Closing(PapmError):
+    """The server ends."""
 
-    A seat is taken before an upload is read, so that uploads in memory are as many as there are seats.
-    """
+    def __init__(self) -> None:
+        super().__init__("papm serve is ending; try again when it is back")
+
+
+class Desk:
+    """A thread that works, and seats for those who wait for it."""
 
     def __init__(self, waiting: int = WAITING) -> None:
         self.waiting = waiting
-        self._seats = threading.BoundedSemaphore(1 + waiting)
+        self._seats = asyncio.Semaphore(1 + waiting)
         self._thread = ThreadPoolExecutor(1, "papm-count")
+        self._closing = asyncio.Event()
 
-    @contextmanager
-    def seat(self) -> Iterator[None]:
-        """A place in the line, or Busy."""
-        if not self._seats.acquire(blocking=False):
-            raise Busy(f"busy: {self.waiting} images are waiting already; try again in a moment")
+    @asynccontextmanager
+    async def seat(self) -> AsyncIterator[None]:
+        """A place in the line, within HOLD seconds, or Busy."""
         try:
+            async with asyncio.timeout(HOLD):
+                await self._seats.acquire()
+        except TimeoutError:
+            raise Busy(f"busy: {self.waiting} images are waiting already; try again in a moment") from None
+        try:
+            if self._closing.is_set():
+                raise Closing
             yield
         finally:
             self._seats.release()
 
+    def close(self) -> None:
+        """Answer those who wait with Closing, at once; the count under way is given LAST seconds."""
+        self._closing.set()
+
     async def work(self, job: Callable[[threading.Event], T], gone: Awaitable[Any]) -> T:
         """The result of `job`, done in the thread; its event is set when `gone` comes first, or when we are cancelled."""
         stop = threading.Event()
-        done: asyncio.Future[T] = asyncio.get_running_loop().run_in_executor(self._thread, job, stop)
-        watch: asyncio.Future[Any] = asyncio.ensure_future(gone)
+        begun = self._thread.submit(job, stop)
+        done: asyncio.Future[T] = asyncio.wrap_future(begun)
+        watch, closing = asyncio.ensure_future(gone), asyncio.ensure_future(self._closing.wait())
         try:
-            await asyncio.wait([done, watch], return_when=asyncio.FIRST_COMPLETED)
+            await asyncio.wait([done, watch, closing], return_when=asyncio.FIRST_COMPLETED)
+            if closing.done() and not done.done():
+                if not begun.cancel():
+                    await asyncio.wait([done], timeout=LAST)
+                if begun.cancelled() or not done.done():
+                    raise Closing
             if not done.done():
                 stop.set()
             return await done
         finally:
             stop.set()
             watch.cancel()
+            closing.cancel()

@@ -35,9 +35,20 @@ HEADERS = {
 class Guard:
     """An ASGI application before another one."""
 
-    def __init__(self, app: Application, names: Collection[str] = (), max_bytes: int = 1 << 62) -> None:
-        self.app, self.max_bytes = app, max_bytes
+    def __init__(
+        self,
+        app: Application,
+        names: Collection[str] = (),
+        max_bytes: int = 1 << 62,
+        closing: Collection[Callable[[], None]] = (),
+    ) -> None:
+        self.app, self.max_bytes, self.closing = app, max_bytes, closing
         self.names = frozenset(n.lower().rstrip(".") for n in ("localhost", *names))
+
+    def close(self) -> None:
+        """The server ends: those who wait hear of it."""
+        for end in self.closing:
+            end()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer, refuse, or pass on."""

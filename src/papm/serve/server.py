@@ -12,10 +12,11 @@ from typing import TYPE_CHECKING
 from papm.errors import ConfigError
 
 if TYPE_CHECKING:
-    from papm.serve.guard import Application
+    import uvicorn
+
+    from papm.serve.guard import Guard
 
 NEEDED = {"starlette": "starlette", "uvicorn": "uvicorn", "python_multipart": "python-multipart"}
-CONNECTIONS = 64  # at a time; more are answered 503
 
 
 def require_serve() -> None:
@@ -64,18 +65,29 @@ def names(host: str) -> set[str]:
     return {host, own, f"{own}.local"}  # .local is how phones and other machines of a network call it
 
 
-def run(app: Application, sock: socket.socket, ready: Callable[[], None]) -> None:
+def run(app: Guard, sock: socket.socket, ready: Callable[[], None]) -> None:
     """Answer until interrupted; `ready` is called once it does."""
+    server(app, ready).run(sockets=[sock])
+
+
+def server(app: Guard, ready: Callable[[], None]) -> uvicorn.Server:
+    """What answers: `run` it with a socket, and set `should_exit` to end it."""
     import uvicorn
+
+    from papm.serve.connections import Connection
 
     class Server(uvicorn.Server):
         async def startup(self, sockets: list[socket.socket] | None = None) -> None:
             await super().startup(sockets)
             ready()
 
+        async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+            app.close()
+            await super().shutdown(sockets)
+
     config = uvicorn.Config(
         app,
-        http="h11",
+        http=Connection,
         ws="none",
         lifespan="off",
         loop="asyncio",
@@ -83,7 +95,7 @@ def run(app: Application, sock: socket.socket, ready: Callable[[], None]) -> Non
         access_log=False,
         proxy_headers=False,
         server_header=False,
-        limit_concurrency=CONNECTIONS,
-        timeout_graceful_shutdown=2,
+        backlog=128,
+        timeout_graceful_shutdown=4,  # more than papm.serve.desk.LAST
     )
-    Server(config).run(sockets=[sock])
+    return Server(config)

@@ -9,11 +9,11 @@ from pathlib import Path
 from typing import Any
 
 from papm import data
-from papm.data.annotator import Annotator, annotate_dataset
+from papm.data.click_model import Annotator, annotate_dataset
 from papm.data.splits import Splits
 from papm.engine import train as engine
 from papm.engine.build import resolve
-from papm.engine.callbacks import Watcher
+from papm.engine.log import Watcher
 from papm.errors import ConfigError
 from papm.files import write_json
 from papm.predict.predictor import Counter

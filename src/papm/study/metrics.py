@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -47,7 +47,7 @@ METRICS: dict[str, Metric] = {
     **{f"game{k}": Metric(f"GAME({k})", ("game", str(k)), "game") for k in range(4)},
     "qnrf-precision": Metric("precision", ("localization", "qnrf", "precision"), "qnrf", 3),
     "qnrf-recall": Metric("recall", ("localization", "qnrf", "recall"), "qnrf", 3),
-    "qnrf-auc": Metric("AUC", ("localization", "qnrf", "auc_pr"), "qnrf", 3),
+    "qnrf-auc": Metric("AUC", ("localization", "qnrf", "auc"), "qnrf", 3),
     "nwpu-precision": Metric("precision", ("localization", "nwpu", "sigma_l", "precision"), "nwpu", 3),
     "nwpu-recall": Metric("recall", ("localization", "nwpu", "sigma_l", "recall"), "nwpu", 3),
     "nwpu-f1": Metric("F1", ("localization", "nwpu", "sigma_l", "f1"), "nwpu", 3),
@@ -70,6 +70,22 @@ def with_evaluation(result: Mapping[str, Any], name: str, printed: Mapping[str, 
     plain = {k: _plain(v) for k, v in figures.items() if not isinstance(v, list | str)}
     place[last] = {k: v for k, v in plain.items() if v != {}}
     return made
+
+
+def answered(name: str, printed: Mapping[str, Any], metrics: Iterable[str]) -> bool:
+    """Whether what an evaluation printed has those of the metrics that it is made for; an older papm's may lack some.
+
+    >>> answered("qnrf", {"recall": 0.5, "auc": None}, ["mae", "qnrf-auc"]), answered("qnrf", {}, ["qnrf-auc"])
+    (True, False)
+    """
+    made = with_evaluation({}, name, printed)
+    return all(_reaches(made, METRICS[m].path) for m in metrics if METRICS[m].evaluation == name)
+
+
+def _reaches(value: Any, path: tuple[str, ...]) -> bool:
+    if not path:
+        return True
+    return isinstance(value, Mapping) and path[0] in value and _reaches(value[path[0]], path[1:])
 
 
 def evaluation_file(folder: Path, name: str) -> Path:

@@ -3,6 +3,7 @@
 A training of small crops leaves most of a large GPU idle: six at a time, with NVIDIA's MPS server running
 (`nvidia-cuda-mps-control -d`), take little longer than one. Jobs do not hear Ctrl-C themselves; when the queue is
 interrupted, or its time is over, each is asked once to stop (a training then saves a checkpoint), and killed if it does not.
+When the queue itself is killed, Linux asks them.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ from __future__ import annotations
 import os
 import signal
 import subprocess
+import sys
 import time
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack, suppress
@@ -22,6 +24,14 @@ from papm.errors import ConfigError
 Outcome = Literal["done", "failed", "stopped", "not started"]
 PAUSE = 0.2  # seconds between looks at the processes
 GRACE = 60.0  # seconds that a job has to stop when asked
+# Becomes the program given after the number of the queue's process, and has Linux send SIGTERM when that process ends. By way
+# of a program, for `preexec_fn` may hang in a process with threads.
+BOUND = """
+import ctypes, os, signal, sys
+ctypes.CDLL(None).prctl(1, signal.SIGTERM)  # PR_SET_PDEATHSIG
+if os.getppid() == int(sys.argv[1]):  # it has not ended before that
+    os.execvp(sys.argv[2], sys.argv[2:])
+"""
 
 
 @dataclass(frozen=True)
@@ -80,9 +90,12 @@ class _Running:
         with ExitStack() as files:
             log: IO[bytes] = files.enter_context(self.job.log.open("ab"))
             out = log if command.stdout is None else files.enter_context(command.stdout.open("wb"))
+            words = command.words
+            if sys.platform == "linux":
+                words = (sys.executable, "-IS", "-c", BOUND, str(os.getpid()), *words)
             # In a session of its own: Ctrl-C reaches the queue, which passes it on once.
             self.process = subprocess.Popen(
-                command.words,
+                words,
                 stdin=subprocess.DEVNULL,
                 stdout=out,
                 stderr=log,

@@ -121,9 +121,12 @@ def _once(results: Iterable[Result]) -> list[Result]:
 def assign(study: Study, results: Sequence[Result]) -> list[list[Group]]:
     """For each cell its groups of results, those with the settings of today's recipe first.
 
-    A result with exactly the settings of one cell belongs to no other.
+    A result belongs to a cell when it has what `training.required` says: dataset, network, method, noise, options of the
+    data, and every setting of the cell's row, its column and `all`. Everything else (steps, rate, what the study has under
+    `settings`) may differ from today's recipe; the difference is the group's. A result with exactly the settings of one
+    cell belongs to no other.
     """
-    asked = [[(training.required(p), training.asked(p)) for p in cell.parts] for cell in study.cells]
+    asked = [[(training.required(p, cell.special), training.asked(p)) for p in cell.parts] for cell in study.cells]
     exact = {
         id(r) for r in results for parts in asked for _, whole in parts if not training.differences(whole, r.settings)
     }

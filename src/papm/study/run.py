@@ -17,7 +17,7 @@ from papm.engine import run_folder
 from papm.errors import ConfigError, DataError, PapmError
 from papm.files import read_object, write_json
 from papm.study import training
-from papm.study.metrics import EVALUATIONS, METRICS, evaluation_file, with_evaluation
+from papm.study.metrics import EVALUATIONS, METRICS, answered, evaluation_file, with_evaluation
 from papm.study.queue import Command, Job
 from papm.study.results import Result
 from papm.study.tables import Cell, Study
@@ -52,7 +52,12 @@ class Task:
     weights: str | None
     folder: Path
     result: Path
-    evaluations: tuple[str, ...]
+    metrics: tuple[str, ...]
+
+    @property
+    def evaluations(self) -> tuple[str, ...]:
+        """What must be evaluated beyond training."""
+        return tuple(dict.fromkeys(e for m in self.metrics if (e := METRICS[m].evaluation) is not None))
 
     @property
     def name(self) -> str:
@@ -85,7 +90,6 @@ def datasets_given(study: Study, data: Mapping[str, str]) -> tuple[list[str], li
 def plan(study: Study, results: Sequence[Result], request: Request) -> list[Task]:
     """The trainings that have no result yet, or all of them (`again`): the first seed of every cell, then the second."""
     have, _ = datasets_given(study, request.data)
-    evaluations = tuple(dict.fromkeys(e for m in study.metrics if (e := METRICS[m].evaluation) is not None))
     tasks: list[Task] = []
     for seed, cell in itertools.product(request.seeds, study.cells):
         if cell.settings["dataset"] not in have:
@@ -94,7 +98,7 @@ def plan(study: Study, results: Sequence[Result], request: Request) -> list[Task
             settings = _with_weights(part, request)
             known = [r for r in results if _is(r, settings, seed, request.select)]
             if request.again or not any(_complete(study, r) for r in known):
-                tasks.append(_task(cell, settings, seed, request, evaluations))
+                tasks.append(_task(cell, settings, seed, request, study.metrics))
     return tasks
 
 
@@ -115,7 +119,7 @@ def _with_weights(settings: Mapping[str, Any], request: Request) -> dict[str, An
     return {"weights": given, **settings}
 
 
-def _task(cell: Cell, settings: Mapping[str, Any], seed: int, request: Request, evaluations: tuple[str, ...]) -> Task:
+def _task(cell: Cell, settings: Mapping[str, Any], seed: int, request: Request, metrics: tuple[str, ...]) -> Task:
     dataset = str(settings["dataset"])
     spec = f"{dataset}:{request.data[dataset]}" if dataset in request.data else dataset
     config = training.configure({**settings, "select": request.select})
@@ -132,7 +136,7 @@ def _task(cell: Cell, settings: Mapping[str, Any], seed: int, request: Request, 
         weights,
         folder,
         request.results / dataset / f"{name}.json",
-        evaluations,
+        metrics,
     )
 
 
@@ -246,11 +250,12 @@ def collect(task: Task) -> dict[str, Any]:
 
 
 def _printed(task: Task, evaluation: str) -> dict[str, Any] | None:
-    """What an evaluation printed; None when it was not made or did not end."""
+    """What an evaluation printed; None when it was not made, did not end, or is an older papm's that knew fewer figures."""
     try:
-        return _object(evaluation_file(task.folder, evaluation))
+        printed = _object(evaluation_file(task.folder, evaluation))
     except PapmError:
         return None
+    return printed if answered(evaluation, printed, task.metrics) else None
 
 
 def _object(path: Path) -> dict[str, Any]:

@@ -9,7 +9,7 @@ from typing import Any
 
 from papm.study import training
 from papm.study.results import Group, Result, assign
-from papm.study.tables import Cell, Study
+from papm.study.tables import Cell, Study, in_words
 from papm.text import n_of
 
 DASH = "–"
@@ -91,6 +91,8 @@ def _remarks(
         said.append(
             f"{n_of(partly, 'cell')} {'lacks' if partly == 1 else 'lack'} some figures; papm study run adds them."
         )
+    own = [s for s in study.specials if any(s.settings.items() <= line.cell.special.items() for line in lines)]
+    said += [f"Own settings: {training.in_words(s.settings)} ({in_words(s)})." for s in own]
     files = {h for line in lines if line.group for h in line.group.of("weights_sha256") if h}
     if len(files) > 1:
         said.append(f"The trunks started from {len(files)} different files of weights.")

@@ -10,13 +10,16 @@ The paper's tables are the YAML files in `paper/`; a file of one's own has the s
       - {name: ShTech A, dataset: shanghaitech-a}
     rows:
       - {name: AL-PAPM, method: al-papm, paper: [57.1/92.5]}
+    settings:                           # of some cells, for which the recipe of network and method is not enough
+      - {for: {column: ShTech B, backbone: [vgg19, csrnet]}, crop: 512}
     notes:
       - {text: What is known about a figure., row: AL-PAPM, column: ShTech A}
 
 Settings are those of `papm train`: dataset, method, backbone, weights (none: from nothing), noise, steps, `loss.sigma` and so
-on; a row's come before a column's, a column's before those of `all`. A setting that is a list asks for one training a value,
-and the figure is their mean. `paper` has an entry a column, its metrics divided by slashes as printed, `~` where the paper
-has none and no cell is meant; without `paper` every column is a cell without printed figures.
+on; a row's come before a column's, a column's before those of `all`. Those under `settings` come before all of them, later ones
+first. They are part of the recipe: a result with other values still belongs to the cell (`results.assign`). A setting that is a
+list asks for one training a value, and the figure is their mean. `paper` has an entry a column, its metrics divided by slashes
+as printed, `~` where the paper has none and no cell is meant; without `paper` every column is a cell without printed figures.
 """
 
 from __future__ import annotations
@@ -37,7 +40,8 @@ from papm.study.metrics import METRICS, Metric
 FOLDER = Path(__file__).parent / "paper"
 NAMED = ("dataset", "method", "backbone")  # what every cell must have
 OWN = ("name", "paper", "printed", "quoted")  # keys of a row that are no settings
-KEYS = ("title", "where", "label", "metrics", "all", "columns", "rows", "notes")
+KEYS = ("title", "where", "label", "metrics", "all", "columns", "rows", "settings", "notes")
+CHOICES = ("row", "column", *NAMED)  # by which `settings` choose their cells
 
 
 @dataclass(frozen=True)
@@ -59,6 +63,18 @@ class Note:
 
 
 @dataclass(frozen=True)
+class Special:
+    """Settings of the cells whose row, column, dataset, method and network are among those named."""
+
+    where: Mapping[str, tuple[str, ...]]  # of CHOICES
+    settings: Mapping[str, Any]
+
+    def about(self, values: Mapping[str, Any]) -> bool:
+        """Whether they are for the cell with these values of CHOICES."""
+        return all(str(values[key]) in names for key, names in self.where.items())
+
+
+@dataclass(frozen=True)
 class Cell:
     """One figure of a table: what is trained, and what the paper prints, one text a metric."""
 
@@ -68,6 +84,7 @@ class Cell:
     paper: tuple[str, ...] = ()  # nothing where none is printed
     quoted: bool = False  # the paper took it from elsewhere
     notes: tuple[int, ...] = ()  # places in `Study.notes`, without the general ones
+    special: Mapping[str, Any] = field(default_factory=dict)  # those of the settings that are its recipe
 
     @property
     def name(self) -> str:
@@ -102,6 +119,7 @@ class Study:
     where: str = ""
     label: str = ""  # the LaTeX label of the paper's table
     printed: Mapping[str, str] = field(default_factory=dict)  # row → its name in the paper, where it is another
+    specials: tuple[Special, ...] = ()
 
     @property
     def figures(self) -> tuple[Metric, ...]:
@@ -115,7 +133,14 @@ class Study:
 
     def with_settings(self, settings: Mapping[str, Any]) -> Study:
         """The study with these settings in every cell, over its own."""
-        cells = tuple(replace(c, settings={**c.settings, **settings}) for c in self.cells)
+        cells = tuple(
+            replace(
+                c,
+                settings={**c.settings, **settings},
+                special={k: v for k, v in c.special.items() if k not in settings},
+            )
+            for c in self.cells
+        )
         _distinct_trainings(cells, self.name)
         return replace(self, cells=cells)
 
@@ -171,7 +196,9 @@ def parse(values: Mapping[str, Any], name: str, where: str) -> Study:
     for kind, every in (("row", rows), ("column", columns)):
         _distinct(where, kind, [str(e.get("name", "")) for e in every])
     notes = tuple(_note(n, where, rows, columns) for n in _list(values, "notes", where))
-    cells = tuple(_cells(common, columns, rows, metrics, notes, where))
+    specials = tuple(_special(s, where) for s in _list(values, "settings", where))
+    cells = tuple(_cells(common, columns, rows, metrics, notes, specials, where))
+    _known(specials, cells, where)
     _distinct_trainings(cells, where)
     return Study(
         name=name,
@@ -182,6 +209,7 @@ def parse(values: Mapping[str, Any], name: str, where: str) -> Study:
         where=str(values.get("where", "")),
         label=str(values.get("label", "")),
         printed={str(r["name"]): str(r["printed"]) for r in rows if "printed" in r},
+        specials=specials,
     )
 
 
@@ -191,6 +219,7 @@ def _cells(
     rows: Sequence[Mapping[str, Any]],
     metrics: Sequence[str],
     notes: Sequence[Note],
+    specials: Sequence[Special],
     where: str,
 ) -> Iterable[Cell]:
     for row in rows:
@@ -205,10 +234,14 @@ def _cells(
             settings = {k: v for k, v in merged.items() if k not in OWN}
             title = str(column.get("name", ""))
             here = f"{where}: cell '{name}, {title}'" if title else f"{where}: row '{name}'"
+            _check_named(settings, here)
+            values = {"row": name, "column": title, **{k: settings[k] for k in NAMED}}
+            special = {k: v for s in specials if s.about(values) for k, v in s.settings.items()}
+            settings |= special
             _check(settings, here)
             about = tuple(k for k, n in enumerate(notes) if not n.general and n.about(name, title))
             paper = _figures(entry, metrics, here)
-            yield Cell(name, title, settings, paper, bool(row.get("quoted", False)), about)
+            yield Cell(name, title, settings, paper, bool(row.get("quoted", False)), about, special)
 
 
 def _figures(entry: Any, metrics: Sequence[str], here: str) -> tuple[str, ...]:
@@ -225,11 +258,14 @@ def _figures(entry: Any, metrics: Sequence[str], here: str) -> tuple[str, ...]:
     return texts
 
 
-def _check(settings: Mapping[str, Any], here: str) -> None:
-    """Refuse names that nothing has; the other settings are looked at when they are resolved."""
+def _check_named(settings: Mapping[str, Any], here: str) -> None:
     for key in NAMED:
         if key not in settings:
             raise ConfigError(f"{here} has no {key}; every cell needs {', '.join(NAMED)}")
+
+
+def _check(settings: Mapping[str, Any], here: str) -> None:
+    """Refuse names that nothing has; the other settings are looked at when they are resolved."""
     if settings["dataset"] not in base.readers():
         raise ConfigError(f"{here}: {unknown('dataset', str(settings['dataset']), base.readers())}")
     if settings["method"] not in methods.METHODS:
@@ -256,6 +292,38 @@ def _note(value: Any, where: str, rows: Sequence[Mapping[str, Any]], columns: Se
             if one not in [str(e.get("name", "")) for e in every]:
                 raise ConfigError(f"{where}: a note is about {key} '{one}', which the table does not have")
     return Note(str(found.get("text", "")), about["row"], about["column"])
+
+
+def _special(value: Any, where: str) -> Special:
+    found = _mapping(value, where, "an entry of settings")
+    chosen = _mapping(found.pop("for", {}), where, "'for' of settings")
+    for key in chosen:
+        if key not in CHOICES:
+            raise ConfigError(f"{where}: {unknown('key of for', str(key), CHOICES)}")
+    if not chosen or not found:
+        raise ConfigError(f"{where}: settings are written {{for: {{column: NAME}}, crop: 512}}, not '{value}'")
+    for key in found:
+        if key in (*NAMED, *OWN):
+            raise ConfigError(f"{where}: {key} is what a row or a column says; settings cannot change it")
+    every = {k: v if isinstance(v, list) else [v] for k, v in chosen.items()}
+    return Special({k: tuple(map(str, v)) for k, v in every.items()}, found)
+
+
+def _known(specials: Sequence[Special], cells: Sequence[Cell], where: str) -> None:
+    """Refuse settings for what the table does not have."""
+    have = [{"row": c.row, "column": c.column, **{k: str(c.settings[k]) for k in NAMED}} for c in cells]
+    for special in specials:
+        for key, names in special.where.items():
+            for name in names:
+                if name not in {h[key] for h in have}:
+                    raise ConfigError(f"{where}: settings are for {key} '{name}', which the table does not have")
+        if not any(special.about(h) for h in have):
+            raise ConfigError(f"{where}: settings are for {in_words(special)}, which no cell is")
+
+
+def in_words(special: Special) -> str:
+    """For which cells settings are."""
+    return "; ".join(f"{key} {', '.join(names)}" for key, names in special.where.items())
 
 
 def _mapping(value: Any, where: str, what: str) -> dict[str, Any]:

@@ -7,7 +7,7 @@ today's recipe can be named.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from typing import Any
 
 from papm import config as configuration
@@ -21,6 +21,11 @@ from papm.models.weights import PUBLISHED
 RECORDED = ("steps", "crop", "batch")
 IDENTITY = ("dataset", "backbone", "method", "noise", "noise_kind", "correct")
 NAMED = ("dataset", "method", "backbone")
+# Settings that no longer exist. Trainings that left them at these values are what they are without them.
+GONE: Mapping[str, Any] = {
+    "region": 0, "loss.balance": 0, "loss.w_count": 0, "loss.bounded": False, "loss.sigma_min": 3, "loss.ignore_border": 0,
+    "loss.count_weight": 0, "loss.normalizer": "weighted", "loss.reduction": "mean",
+}  # fmt: skip
 NONE, PRETRAINED = "none", "pretrained"  # `weights`: a result knows the file's checksum, not what it was called
 
 
@@ -102,6 +107,9 @@ def done(result: Mapping[str, Any]) -> dict[str, Any]:
         float(result.get("noise") or 0), str(result.get("noise_kind", defaults.noise_kind)), values,
         options.get("loss") or {}, options.get("network") or {}, options.get("data") or {},
     )  # fmt: skip
+    method = methods.METHODS.get(str(result["method"]))
+    live = {f"loss.{k}" for k in (losses.options(method.loss) if method else ())}
+    found = {k: v for k, v in found.items() if k in live or k not in GONE or v != GONE[k]}
     return {**found, "weights": PRETRAINED if result.get("weights_sha256") else NONE}
 
 
@@ -116,7 +124,7 @@ def _flat(
     network: Mapping[str, Any],
     options: Mapping[str, Any],
 ) -> dict[str, Any]:
-    known = methods.METHODS.get(method)
+    known = methods.method(method) if method in methods.METHODS else None
     every_loss = {**(losses.options(known.loss) if known else {}), **loss}
     every_network = {**(models.info(backbone).options if backbone in models.names() else {}), **network}
     return {
@@ -132,10 +140,14 @@ def _flat(
     }
 
 
-def required(settings: Mapping[str, Any]) -> dict[str, Any]:
-    """What a result must have to belong to a cell: who learns what on what, and what the cell itself sets."""
+def required(settings: Mapping[str, Any], recipe: Collection[str] = ()) -> dict[str, Any]:
+    """What a result must have to belong to a cell: who learns what on what, from which data, and what the cell itself sets.
+
+    Settings named in `recipe` are not the cell's question but how the study trains it: like the steps or the rate of today's
+    recipe, they may differ, and are then named.
+    """
     whole = asked(settings)
-    keys = {*IDENTITY, *(k for k in whole if k in settings or k.startswith("data."))}
+    keys = {*IDENTITY, *(k for k in whole if (k in settings and k not in recipe) or k.startswith("data."))}
     # The number of classes is known once the data is read.
     return {k: v for k, v in whole.items() if k in keys and not (k == "network.num_classes" and v == "auto")}
 
@@ -169,8 +181,8 @@ def overrides(settings: Mapping[str, Any]) -> dict[str, Any]:
 def in_words(values: Mapping[str, Any]) -> str:
     """Settings as they are written on the command line.
 
-    >>> in_words({"steps": 20000, "loss.bounded": False, "trunk_lr": None})
-    'steps=20000 loss.bounded=false trunk_lr=null'
+    >>> in_words({"steps": 20000, "network.offsets": False, "trunk_lr": None})
+    'steps=20000 network.offsets=false trunk_lr=null'
     """
     return " ".join(words(values))
 

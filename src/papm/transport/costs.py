@@ -24,7 +24,8 @@ from papm import ggd
 from papm.errors import ConfigError, unknown
 
 Anchor = Literal["crop", "image"]
-NAMES = ("l2", "ggd-l2", "ggd-l1", "log-ggd", "perspective")
+CostName = Literal["l2", "ggd-l2", "ggd-l1", "log-ggd", "perspective"]
+NAMES = get_args(CostName)
 FARTHEST = 1e5  # pixels; no image is wider
 
 
@@ -75,8 +76,7 @@ class Cost:
         elif self.name == "ggd-l2":
             cost = ggd.transport_cost(r2, self.sigma, self.shape)
         elif self.name == "ggd-l1":
-            t = (r2 / (2 * self.sigma**2)).pow(self.shape / 2)
-            cost = r2.sqrt() * torch.exp(t.clamp(max=80.0))  # bounded as in ggd.transport_cost
+            cost = r2.sqrt() * ggd.inverse_kernel(r2, self.sigma, self.shape)
         elif self.name == "log-ggd":
             cost = (r2 / self.sigma**2).pow(self.shape / 2)
         else:

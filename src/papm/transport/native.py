@@ -1,6 +1,6 @@
 """The CPU fast path: the scaling iterations of one image as a small C loop, compiled once with the system's compiler.
 
-See `papm.compiled`. Without a compiler or a writable folder nothing fails: `available()` is False and the torch path is used.
+See `papm.compiled`. Without a compiler nothing fails: `available()` is False and the torch path is used.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ THREAD_WORK = 2_000_000  # multiply-adds below which starting threads costs more
 
 @functools.lru_cache(maxsize=1)
 def _library() -> ctypes.CDLL | None:
-    library = c_library(SOURCE)
+    library = c_library(SOURCE, functions=("papm_sinkhorn",))
     if library is not None:
         library.papm_sinkhorn.restype = ctypes.c_int
         library.papm_sinkhorn.argtypes = (

@@ -95,11 +95,10 @@ def _pass(way: Way, name: str, tensors: tuple[Tensor, ...], sizes: tuple[int, in
 
 @functools.lru_cache(maxsize=1)
 def _library() -> ctypes.CDLL | None:
-    library = c_library(SOURCE, "-lm")
+    signatures = (("softmin_rows", 3, 3), ("softmin_columns", 3, 3), ("plan_rows", 5, 1), ("plan_columns", 6, 1))
+    library = c_library(SOURCE, "-lm", functions=tuple(f"papm_{name}" for name, _, _ in signatures))
     if library is not None:
-        for name, pointers, numbers in (
-            ("softmin_rows", 3, 3), ("softmin_columns", 3, 3), ("plan_rows", 5, 1), ("plan_columns", 6, 1),
-        ):  # fmt: skip
+        for name, pointers, numbers in signatures:
             function = getattr(library, f"papm_{name}")
             function.restype = None
             function.argtypes = [ctypes.c_void_p] * pointers + [ctypes.c_int] * 2 + [ctypes.c_float] * numbers

@@ -50,6 +50,19 @@ def test_small_numbers_and_labels(tmp_path: Path) -> None:
     assert (tmp_path / "o/images/b.txt").read_text() == "# x y\n"  # stated, not left blank
 
 
+def test_a_table_holds_no_formulas(tmp_path: Path) -> None:
+    classes = ("=1+1", "-5", "+x", "@y", "'=z")
+    sample = drawn("=a", [[k, -k] for k in range(5)], labels=torch.arange(5), meta={"classes": classes})
+    write_folder([sample], tmp_path / "o", format="csv")
+    [table] = (tmp_path / "o").rglob("points.csv")
+    cells = [line.split(",") for line in table.read_text().splitlines()[1:]]
+    assert [c[3] for c in cells] == ["'=1+1", "-5", "'+x", "'@y", "''=z"] and all(c[0].startswith("'=a") for c in cells)
+    assert [float(c[2]) for c in cells] == [-k for k in range(5)]
+    back = papm.data.open("folder", tmp_path / "o")["all"][0]
+    assert back.name == "=a" and back.labels is not None
+    assert [back.meta["classes"][k] for k in back.labels] == list(classes)
+
+
 def test_copies_and_links(tmp_path: Path) -> None:
     (tmp_path / "in").mkdir()
     Image.new("RGB", (30, 20), (9, 8, 7)).save(tmp_path / "in/a.JPG")

@@ -16,7 +16,7 @@ from functools import partial
 from pathlib import Path
 
 from papm.data.base import Annotation, Entry, Reader, register
-from papm.data.readers.faults import Fault
+from papm.data.readers.faults import Fault, Faults
 from papm.data.readers.published import (
     by_stem,
     cheaply,
@@ -96,7 +96,7 @@ def entries(root: Path, *, dataset: str, origin: float = ORIGIN) -> dict[str, li
     assert pictures is not None and truth is not None and lists is not None
     images, known = by_stem(find_images(pictures)), files(truth, ".txt")
     out: dict[str, list[Entry]] = {}
-    faults: list[Fault] = []
+    faults: list[Fault] = Faults()
     for split in SPLITS:
         path = named(lists, f"{split}.txt")
         if path is None:

@@ -10,7 +10,7 @@ of an object is the mean of its four corners, its extent the side of the square 
 it.
 
     classes=all         every class of the release
-    classes=6           large-vehicle, helicopter, plane, ship, small-vehicle, storage-tank, in images with min_count=10 or more
+    classes=6           large-vehicle, helicopter, plane, ship, small-vehicle, storage-tank, in images with min_count=11 or more
     classes=18          every class there is, in all images
     classes=ship,plane  these
 
@@ -34,7 +34,7 @@ import numpy as np
 import torch
 
 from papm.data.base import Annotation, Entry, Reader, register
-from papm.data.readers.faults import AnnotationError, Fault, read_text
+from papm.data.readers.faults import AnnotationError, Fault, Faults, read_text
 from papm.data.readers.layout import SPLIT_NAMES
 from papm.data.readers.published import (
     Array,
@@ -67,7 +67,7 @@ RELEASES = {
 }
 CLASSES = RELEASES["2.0"]
 SIX = ("large-vehicle", "helicopter", "plane", "ship", "small-vehicle", "storage-tank")  # the paper's, after ADMG
-_SIX_MIN_COUNT = 10
+_SIX_MIN_COUNT = 11  # "numbers larger than 10" (paper, after ADMG)
 _CORNERS = tuple(f"{axis}{k}" for k in range(1, 5) for axis in "xy")
 _HEADER = re.compile(r"\s*(imagesource|acquisition dates|gsd)\s*:\s*(.*)", re.IGNORECASE)
 # Folders of the same objects as upright boxes, and of what is known of the images.
@@ -82,7 +82,7 @@ def read_objects(
     rows: list[list[float]] = []
     labels: list[int] = []
     lines: list[int] = []
-    faults: list[Fault] = []
+    faults: list[Fault] = Faults()
     meta: dict[str, Any] = {"classes": tuple(classes), "difficult": 0}
     for number, text in enumerate(read_text(path).split("\n"), start=1):
         cells = text.split()

@@ -32,9 +32,8 @@ def read_dotdotgoose(path: Path, context: Context) -> Table:
     if not isinstance(listed, dict):
         raise AnnotationError([Fault(path, None, "not a DotDotGoose file: the object 'points' is missing")])
     table = Table(path)
-    classes = content.get("classes")
-    if isinstance(classes, list) and all(isinstance(c, str) for c in classes):
-        table.classes = tuple(dict.fromkeys(classes))
+    named = content.get("classes")
+    classes = dict.fromkeys(named if isinstance(named, list) and all(isinstance(c, str) for c in named) else ())
     for image, by_class in listed.items():
         try:
             name = str(safe_relative(image))
@@ -47,9 +46,9 @@ def read_dotdotgoose(path: Path, context: Context) -> Table:
             continue
         points = table.images[name] = Points()
         for label, items in by_class.items():
-            if label not in table.classes:
-                table.classes = (*table.classes, label)
+            classes.setdefault(label)
             _add(points, items, label, image, path)
+    table.classes = tuple(classes)
     return table
 
 

@@ -18,7 +18,7 @@ import torch
 from PIL import Image
 
 from papm.data.base import Annotation
-from papm.data.readers.kinds import NO, SURELY, Context
+from papm.data.readers.kinds import MAYBE, NO, SURELY, Context
 from papm.data.writers.base import DOT_NOTE
 from papm.errors import DataError
 from papm.images import image_size, read_image
@@ -40,8 +40,8 @@ def looks_like_dots(path: Path) -> int:
     """Whether an image is mostly black."""
     try:
         return SURELY if float((read_image(path) > 0).any(0).float().mean()) <= _MOST else NO
-    except DataError:
-        return NO
+    except DataError:  # its name says what it should be; reading it says what is wrong with it
+        return MAYBE
 
 
 def read_dots(path: Path, image: Path, context: Context) -> Annotation:

@@ -16,6 +16,8 @@ from papm.data.base import Entry
 from papm.errors import DataError
 
 MAX_ANNOTATION_BYTES = 200_000_000  # ten million points at about 20 bytes each
+MAX_LINES = 20_000_000
+MOST_FAULTS = 10_000  # in one file: the rest says the same, and takes more memory than the file
 MAX_COORDINATE = 1e7  # no image is that wide; float32 still resolves a pixel there
 
 
@@ -46,6 +48,15 @@ class AnnotationError(DataError):
         super().__init__(f"{self.faults[0]}{more}")
 
 
+class Faults(list[Fault]):
+    """What is wrong with one file, collected; too much of it is raised at once."""
+
+    def append(self, fault: Fault) -> None:
+        super().append(fault)
+        if len(self) >= MOST_FAULTS:
+            raise AnnotationError(self)
+
+
 def check_size(path: Path) -> None:
     """Raise DataError when an annotation file is missing or too large to be one."""
     try:
@@ -72,7 +83,10 @@ def read_text(path: Path) -> str:
     """Text of an annotation file: UTF-8 with or without a byte-order mark, within the size limit."""
     check_size(path)
     try:
-        return newlines(path.read_bytes().decode("utf-8-sig"))
+        text = newlines(path.read_bytes().decode("utf-8-sig"))
+        if text.count("\n") > MAX_LINES:
+            raise DataError(f"{path}: more than {MAX_LINES:,} lines; split it into one file per image or per split")
+        return text
     except UnicodeDecodeError as e:
         raise DataError(f"{path}: not a text file in UTF-8 (byte {e.start}); save it as UTF-8") from e
     except OSError as e:

@@ -10,13 +10,15 @@ was measured) and Counter (the kind of a point).
 from __future__ import annotations
 
 import csv
+import io
 import re
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 from papm.data.readers.faults import AnnotationError, Fault, coordinate, newlines, read_text, safe_relative
 from papm.data.readers.records import Points, Table, same_labelling
+from papm.files import unguarded
 from papm.images import is_image_name
 
 X_NAMES = frozenset({"x", "col", "column", "px", "pos_x", "x_px", "x_coord", "center_x", "cx", "centroid x px"})
@@ -115,6 +117,7 @@ def _add_row(
         out.faults.append(Fault(path, number, str(e)))
         return
     label = cells[columns.label].strip() if columns.label is not None and columns.label < len(cells) else None
+    label = None if label is None else unguarded(label)
     if categories is None or (label or "") in categories:
         out.add(xy, label or None, number)
 
@@ -162,7 +165,7 @@ def read_csv(path: Path, categories: Collection[str] | None = None) -> Table:
             table.faults.append(Fault(path, number, f"expected image, x and y, found {len(cells)} fields"))
             continue
         try:
-            cell = cells[columns.image]
+            cell = unguarded(cells[columns.image])
             name = str(safe_relative(_measured(cell) if columns.imagej else cell))
         except ValueError as e:
             table.faults.append(Fault(path, number, str(e)))
@@ -295,7 +298,7 @@ def _head(path: Path) -> str | None:
 
 def _separator(text: str) -> str:
     """The commonest of semicolon, tab and comma in the first line; a;1,5;2,5 has as many of both, and is of semicolons."""
-    lines = (line.strip() for line in text.split("\n"))
+    lines = (line.strip() for line in io.StringIO(text, newline="\n"))
     first = next((line for line in lines if line and not line.startswith("#")), "")
     return max(";\t,", key=first.count) if any(c in first for c in ";\t,") else ","
 
@@ -309,25 +312,27 @@ def _with_point(cell: str) -> str:
     return cell.replace(",", ".") if cell.count(",") == 1 and "." not in cell else cell
 
 
-def _filled_rows(text: str, path: Path, faults: list[Fault]) -> list[tuple[int, list[str]]]:
+def _filled_rows(text: str, path: Path, faults: list[Fault]) -> Iterator[tuple[int, list[str]]]:
     """Rows that are neither blank nor comments, with the line each begins at."""
-    rows = _rows(text, path, faults)
-    return [(n, cells) for n, cells in rows if any(c.strip() for c in cells) and not cells[0].lstrip().startswith("#")]
+    for number, cells in _rows(text, path, faults):
+        if any(c.strip() for c in cells) and not cells[0].lstrip().startswith("#"):
+            yield number, cells
 
 
-def _rows(text: str, path: Path, faults: list[Fault]) -> list[tuple[int, list[str]]]:
+def _rows(text: str, path: Path, faults: list[Fault]) -> Iterator[tuple[int, list[str]]]:
     """Rows with the line each begins at."""
-    lines = text.split("\n")
-    parser = csv.reader((line + "\n" for line in lines), delimiter=_separator(text), skipinitialspace=True, strict=True)
-    rows: list[tuple[int, list[str]]] = []
+    lines = io.StringIO(text + "\n", newline="\n")
+    parser = csv.reader(lines, delimiter=_separator(text), skipinitialspace=True, strict=True)
     start = 1
     while True:
         try:
-            rows.append((start, next(parser)))
+            row = next(parser)
         except StopIteration:
-            return rows
+            return
         except csv.Error as e:
             faults.append(Fault(path, start, f"not a row of a table ({e})"))
             if parser.line_num < start:  # the end of the file inside an open quote
-                return rows
+                return
+        else:
+            yield start, row
         start = parser.line_num + 1

@@ -20,7 +20,7 @@ from typing import Any
 import numpy as np
 
 from papm.data.base import Annotation, Entry, Reader, register
-from papm.data.readers.faults import Fault, read_text
+from papm.data.readers.faults import Fault, Faults, read_text
 from papm.data.readers.layout import SPLIT_NAMES
 from papm.data.readers.published import (
     cheaply,
@@ -117,7 +117,7 @@ def entries(root: Path, *, origin: float = ORIGIN) -> dict[str, list[Entry]]:
             f"{root}: no JHU-CROWD++ here; give the folder that holds {{train,val,test}}/{{images,gt,image_labels.txt}}"
         )
     found: dict[str, list[Entry]] = {}
-    faults: list[Fault] = []
+    faults: list[Fault] = Faults()
     places = _folders(folder)
     for split in (s for s in SPLITS if s in places):
         base = places[split]

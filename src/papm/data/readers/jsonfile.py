@@ -2,21 +2,32 @@
 
 from __future__ import annotations
 
+import contextlib
+import gc
 import json
 import re
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 from papm.data.readers.faults import AnnotationError, Fault, read_text
+from papm.errors import DataError
 
+MOST_MEMORY = 2_500_000_000  # bytes for the values of one file; COCO files of two million points pass
 _PEEK = 65536
 
 
 def load_json(path: Path) -> Any:
     """The content of a JSON file; AnnotationError names the file, and the line where there is one."""
     text = read_text(path)
+    if (need := memory_of(text)) > MOST_MEMORY:
+        raise DataError(
+            f"{path}: its values would take about {need / 1e9:.1f} GB of memory, more than the limit of"
+            f" {MOST_MEMORY / 1e9:g}; split it into one file per image or per split"
+        )
     try:
-        content = json.loads(text)
+        with uncollected():
+            content = json.loads(text)
         if (
             "\\ud" in text or "\\uD" in text
         ):  # half a character, written as an escape, could be shown and written nowhere
@@ -28,6 +39,29 @@ def load_json(path: Path) -> Any:
     except (RecursionError, ValueError) as e:  # nested beyond reason, or a number of thousands of digits
         raise AnnotationError([Fault(path, None, f"not usable JSON ({e})")]) from e
     return content
+
+
+@contextlib.contextmanager
+def uncollected() -> Iterator[None]:
+    """Without garbage collection, which looks through millions of new values again and again, and finds nothing."""
+    collects = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if collects:
+            gc.enable()
+
+
+def memory_of(text: str) -> int:
+    """About how many bytes the values of a JSON text take: `{},` is three in a file, and some hundred in Python.
+
+    Objects and lists, texts and other values are counted by the marks they have in the file.
+
+    >>> memory_of("[{}, {}]")
+    632
+    """
+    return 200 * (text.count("{") + text.count("[")) + 30 * text.count('"') + 32 * text.count(",")
 
 
 def peek(path: Path) -> bytes:

@@ -31,7 +31,7 @@ import torch
 
 from papm.data.base import Annotation, Entry, Reader, register
 from papm.data.nwpu_files import Objects, read_ground_truth
-from papm.data.readers.faults import Fault, read_text
+from papm.data.readers.faults import Fault, Faults, read_text
 from papm.data.readers.matfile import load_mat
 from papm.data.readers.published import (
     Array,
@@ -167,7 +167,7 @@ def entries(root: Path, *, annotation: str = "auto", origin: float = ORIGIN) -> 
     if folder is None:
         raise DataError(f"{root}: no NWPU-Crowd here; give the folder that holds images, jsons or mats, and train.txt")
     images = by_stem(i for d in _image_folders(folder) for i in find_images(d))
-    faults: list[Fault] = []
+    faults: list[Fault] = Faults()
     lists = _lists(folder, images, faults)
     loaders = _Loaders(folder, annotation, origin)
     found: dict[str, list[Entry]] = {}

@@ -20,7 +20,15 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from papm.data.base import Annotation, Entry
-from papm.data.readers.faults import MAX_COORDINATE, AnnotationError, Fault, coordinate, read_text, safe_relative
+from papm.data.readers.faults import (
+    MAX_COORDINATE,
+    AnnotationError,
+    Fault,
+    Faults,
+    coordinate,
+    read_text,
+    safe_relative,
+)
 from papm.errors import DataError
 from papm.images import find_images, natural_key
 
@@ -165,7 +173,7 @@ def number_rows(path: Path, names: Sequence[str], least: int | None = None) -> t
     width, least = len(names), len(names) if least is None else least
     rows: list[list[float]] = []
     lines: list[int] = []
-    faults: list[Fault] = []
+    faults: list[Fault] = Faults()
     for number, text in enumerate(read_text(path).split("\n"), start=1):
         cells = text.replace(",", " ").split()
         if not cells:
@@ -255,7 +263,7 @@ def only_one(found: Sequence[Path], dataset: str, root: Path) -> Path | None:
 
 
 def held_out(count: int, fraction: float, seed: int) -> Collection[int]:
-    """Indices of a seeded share, the same that `splits.hold_out` takes."""
+    """Indices of a seeded share: the draw that `splits.hold_out` begins with, which then looks for objects."""
     order = np.random.default_rng([seed, 3]).permutation(count)
     k = min(max(1, round(fraction * count)), count - 1)
     return set(order[:k].tolist())

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from papm.data.readers.faults import Fault
+from papm.data.readers.faults import Fault, Faults
 
 
 @dataclass
@@ -17,7 +17,7 @@ class Points:
     labels: list[str | None] = field(default_factory=list)
     boxes: list[tuple[float, float, float, float] | None] = field(default_factory=list)
     lines: list[int] = field(default_factory=list)
-    faults: list[Fault] = field(default_factory=list)
+    faults: list[Fault] = field(default_factory=Faults)
     line: int | None = None  # where the image is first mentioned
     meta: dict[str, Any] = field(default_factory=dict)
     relative: bool = False  # coordinates are fractions of the image's width and height
@@ -45,7 +45,7 @@ class Table:
 
     path: Path
     images: dict[str, Points] = field(default_factory=dict)
-    faults: list[Fault] = field(default_factory=list)
+    faults: list[Fault] = field(default_factory=Faults)
     classes: tuple[str, ...] = ()  # names in the order of their indices, when the file defines one
 
 

@@ -25,7 +25,7 @@ import torch
 from torch import Tensor
 
 from papm.data.base import Annotation, Entry, Reader, register
-from papm.data.readers.faults import Fault
+from papm.data.readers.faults import Fault, Faults
 from papm.data.readers.matfile import load_mat
 from papm.data.readers.published import (
     by_stem,
@@ -97,7 +97,7 @@ def entries(
     known = by_stem(i for i in find_images(pictures) if not i.stem.endswith("dots"))
     text, dots, masks = files(pictures, ".txt"), files(pictures, ".png"), files(pictures, ".mat")
     found: dict[str, list[Entry]] = {}
-    faults: list[Fault] = []
+    faults: list[Fault] = Faults()
     for split, name in LISTS.items():
         path = named(lists, f"{name}.txt")
         if path is None:

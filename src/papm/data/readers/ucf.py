@@ -27,7 +27,7 @@ from functools import partial
 from pathlib import Path
 
 from papm.data.base import Annotation, Entry, Reader, register
-from papm.data.readers.faults import Fault, read_text, safe_relative
+from papm.data.readers.faults import Fault, Faults, read_text, safe_relative
 from papm.data.readers.matfile import load_mat
 from papm.data.readers.npyfile import load_npy
 from papm.data.readers.published import (
@@ -154,7 +154,7 @@ def qnrf_entries(
     if "val" in found:
         raise ConfigError(f"{folder} has a folder of validation images already; leave out val=")
     train = found.get("train", [])
-    faults: list[Fault] = []
+    faults: list[Fault] = Faults()
     chosen = _validation(val, val_seed, train, root, faults)
     parts = {
         "train": [e for i, e in enumerate(train) if i not in chosen],

@@ -13,10 +13,11 @@ from pathlib import Path
 from xml.parsers import expat
 
 from papm.data.readers.faults import AnnotationError, Fault, check_size
-from papm.data.readers.jsonfile import peek
+from papm.data.readers.jsonfile import peek, uncollected
 from papm.errors import DataError
 
-MAX_ELEMENTS = 5_000_000  # a file at the size limit, of elements as short as real ones, has fewer
+MAX_ELEMENTS = 2_000_000  # 700 MB of memory; a file at the size limit, of elements as long as those of CVAT, has fewer
+MAX_ATTRIBUTES = 10 * MAX_ELEMENTS
 MAX_DEPTH = 64
 
 
@@ -56,9 +57,15 @@ def load_xml(path: Path, root: str) -> Element:
         data = path.read_bytes()
     except OSError as e:
         raise DataError(f"{path}: cannot read this annotation file ({e.strerror or e})") from e
+    if data.count(b"<") - data.count(b"</") > MAX_ELEMENTS or data.count(b"=") > MAX_ATTRIBUTES:
+        message = (
+            f"more elements than the {MAX_ELEMENTS:,} that are read; split it into one file per image or per split"
+        )
+        raise AnnotationError([Fault(path, None, message)])
     builder = _Builder()
     try:
-        builder.parser.Parse(data, True)
+        with uncollected():
+            builder.parser.Parse(data, True)
     except expat.ExpatError as e:
         message = f"not valid XML ({expat.ErrorString(e.code)})"
         raise AnnotationError([Fault(path, e.lineno, message)]) from e

@@ -8,6 +8,7 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from papm.data.writers.base import Item, Writer, put_text, written
+from papm.files import guarded
 
 
 def _txt(items: Iterable[Item], folder: Path) -> None:
@@ -24,10 +25,11 @@ def _csv(items: Iterable[Item], folder: Path) -> None:
     labelled = False
     for item in items:
         labelled = labelled or item.ids is not None
-        labels = item.labels if item.ids is not None else [""] * len(item.points)
-        rows += [[item.reference, written(x), written(y), k] for (x, y), k in zip(item.points, labels)]
+        labels = [guarded(k) for k in item.labels] if item.ids is not None else [""] * len(item.points)
+        reference = guarded(item.reference)
+        rows += [[reference, written(x), written(y), k] for (x, y), k in zip(item.points, labels)]
         if not item.points:
-            rows.append([item.reference, "", "", ""])  # looked at, nothing there
+            rows.append([reference, "", "", ""])  # looked at, nothing there
     text = io.StringIO()
     width = 4 if labelled else 3
     csv.writer(text, lineterminator="\n").writerows(r[:width] for r in [["image", "x", "y", "label"], *rows])

@@ -37,7 +37,7 @@ export class Saved {
     const { width, height } = item.reply;
     const there = dots.filter((d) => d.x >= 0 && d.y >= 0 && d.x < width && d.y < height);
     item.past.push(item.dots);
-    item.dots = there.map(({ x, y, label }) => ({ x, y, own: true, ...(classes > 1 ? { label: label || 0 } : {}) }));
+    item.dots = item.kept = there.map(({ x, y, label }) => ({ x, y, own: true, ...(classes > 1 ? { label: label || 0 } : {}) }));
     item.checked = true;
   }
 

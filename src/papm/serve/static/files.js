@@ -1,6 +1,8 @@
 // What the page gives to download: tables, dots that `papm train` reads, regions, and a ZIP of several files.
 
-const cell = (v) => (/[",\r\n]/.test(String(v)) ? `"${String(v).replaceAll('"', '""')}"` : String(v));
+// An apostrophe before names that a spreadsheet would take for a formula, as `papm.files.guarded` has it.
+const guarded = (v) => (typeof v === "string" && /^'*[=+\-@\t\r\n]/.test(v) && !Number.isFinite(Number(v)) ? `'${v}` : String(v));
+const cell = (v) => (/[",\r\n]/.test(guarded(v)) ? `"${guarded(v).replaceAll('"', '""')}"` : guarded(v));
 const table = (rows) => rows.map((row) => row.map(cell).join(",") + "\n").join("");
 const rounded = (v) => Math.round(v * 1e4) / 1e4;
 const inside = (v, length) => Math.min(Math.round(v * 100) / 100, Math.round((length - 0.01) * 100) / 100);

@@ -11,13 +11,14 @@ const $ = (id) => document.getElementById(id);
 const canvas = $("canvas");
 
 const saved = new Saved();
-const items = []; // every image: {file, name, state, reply, dots, past, roi, region, checked, …}
+const items = []; // every image: {file, name, state, reply, dots, past, kept (the dots last downloaded), roi, region, checked, …}
 let model = { max_bytes: Infinity, classes: [] };
-let current = null, mode = "look", draft = [], dirty = false;
+let current = null, mode = "look", draft = [];
 let view = { scale: 1, x: 0, y: 0 }; // screen = image · scale + (x, y), in CSS pixels
 const screen = (xy) => toScreen(view, xy), place = (x, y) => toImage(view, x, y);
 let cursor = null; // of the keyboard, in image pixels
 const counted = () => items.filter((i) => i.state === "done");
+const unsaved = (item) => item.state === "done" && item.dots !== item.kept; // every change makes a new list of dots
 
 // --- talking to the server ---------------------------------------------------------------------------------------------
 
@@ -67,7 +68,7 @@ async function pump() {
     try {
       if (item.file.size > model.max_bytes) throw new Error(`${item.name}: larger than ${Math.round(model.max_bytes / 1e6)} MB, the most that is taken`);
       item.reply = await (await post("api/count", { image: item.file }, item.stop.signal)).json();
-      item.dots = item.reply.points.map((p) => ({ ...p, own: false }));
+      item.dots = item.kept = item.seen = item.reply.points.map((p) => ({ ...p, own: false }));
       item.state = "done";
       saved.give(item, model.classes.length);
     } catch (error) {
@@ -197,14 +198,14 @@ function showTools() {
   $("close-region").disabled = draft.length < 3;
   $("clear-region").hidden = mode !== "region" || !item?.roi;
   canvas.className = mode;
-  const checked = counted().filter((i) => i.checked).length;
+  const checked = counted().filter((i) => i.checked).length, open = counted().filter((i) => unsaved(i) && !i.checked).length;
   for (const id of ["get-counts", "get-points"]) $(id).disabled = !counted().length;
   $("get-dots").disabled = !checked;
   $("get-regions").hidden = !regions(counted()).length;
   $("get-dots").textContent = checked > 1 ? `Checked dots (${checked})` : "Checked dots";
-  $("dots-help").textContent = checked
-    ? "Put each NAME.txt beside its image: papm train reads them."
-    : `${alone() ? "Mark" : "Correct"} or check the dots of an image to download them for papm train.`;
+  const left = open && `${open} image${open > 1 ? "s" : ""} with changed dots ${open > 1 ? "are" : "is"} not ticked as checked and left out.`;
+  const help = checked ? "Put each NAME.txt beside its image: papm train reads them." : `${alone() ? "Mark" : "Correct"} the dots of an image and tick it as checked to download them for papm train.`;
+  $("dots-help").textContent = [help, left].filter(Boolean).join(" ");
 }
 
 async function select(item) {
@@ -226,6 +227,7 @@ async function select(item) {
 }
 
 function remove(item) {
+  if (unsaved(item) && !confirm(`The changed dots of ${item.name} are not downloaded. Remove the image and lose them?`)) return;
   const at = items.indexOf(item);
   item.stop?.abort();
   items.splice(at, 1);
@@ -296,21 +298,12 @@ function changeDot(x, y, at, reach) {
     if (model.classes.length > 1) dot.label = Number($("class").value);
     current.dots = [...current.dots, dot];
   }
-  edited();
-}
-
-function edited() {
-  current.checked = true;
-  dirty = true;
-  refresh(current);
+  refresh(current); // whether they are checked only the person says
 }
 
 function undo() {
   if (mode === "region" && draft.length) draft.pop();
-  else if (current?.past.length) {
-    current.dots = current.past.pop();
-    dirty = true;
-  }
+  else if (current?.past.length) current.dots = current.past.pop();
   if (current) refresh(current);
 }
 
@@ -373,6 +366,7 @@ canvas.addEventListener("keydown", (e) => {
   else if (e.key === "0") fit();
   else if (e.key === "d") $("show-density").click();
   else if (e.key === "p") $("show-points").click();
+  else if (e.key === "c") $("checked").click();
   else if (e.key === "Backspace") undo();
   else if (e.key === "Escape") draft = [];
   else return;
@@ -401,7 +395,7 @@ addEventListener("drop", async (e) => {
 });
 
 addEventListener("paste", (e) => add([...(e.clipboardData?.files || [])]));
-addEventListener("beforeunload", (e) => dirty && e.preventDefault());
+addEventListener("beforeunload", (e) => items.some(unsaved) && e.preventDefault());
 for (const radio of document.querySelectorAll("input[name=mode]")) {
   radio.onchange = () => {
     mode = radio.value;
@@ -417,8 +411,9 @@ $("zoom-fit").onclick = fit;
 $("undo").onclick = undo;
 $("reset").onclick = () => {
   current.past.push(current.dots);
-  current.dots = current.reply.points.map((p) => ({ ...p, own: false }));
-  edited();
+  current.dots = current.seen;
+  current.checked = false; // they are the model's again
+  refresh(current);
 };
 $("close-region").onclick = closeRegion;
 $("clear-region").onclick = () => {
@@ -430,13 +425,20 @@ $("checked").onchange = (e) => {
   refresh(current);
 };
 $("get-counts").onclick = () => save("counts.csv", countsTable(counted()));
-$("get-points").onclick = () => save("points.csv", pointsTable(counted()));
+const kept = (some) => {
+  for (const item of some) item.kept = item.dots;
+  showTools();
+};
+$("get-points").onclick = () => {
+  save("points.csv", pointsTable(counted()));
+  kept(counted());
+};
 $("get-regions").onclick = () => save("roi.json", JSON.stringify(Object.fromEntries(regions(counted()))) + "\n");
 $("get-dots").onclick = () => {
   const files = dotsFiles(counted(), model.classes);
   if (files.length === 1) save(...files[0]);
   else save("dots.zip", zipped(files));
-  dirty = false;
+  kept(counted().filter((i) => i.checked));
 };
 canvas.addEventListener("focus", draw);
 canvas.addEventListener("blur", draw);

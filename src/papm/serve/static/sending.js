@@ -29,8 +29,8 @@ export async function post(path, fields, signal) {
       throw new Error("no answer: is papm serve still running, and the file still there?");
     }
     if (response.ok) return response;
-    if (response.status === 503 && attempt < 30) { // somebody else's images come first
-      await new Promise((done) => setTimeout(done, 2000));
+    if (response.status === 429 || ([408, 503].includes(response.status) && attempt < 10)) { // somebody else's images come first
+      await new Promise((done) => setTimeout(done, 1000 * (Number(response.headers.get("retry-after")) || 2)));
       continue;
     }
     const said = await response.json().catch(() => ({}));

@@ -1,0 +1,152 @@
+"""The processes of a run: which of them is this one, who started the others, and what they tell each other.
+
+papm starts the processes of `devices=N` itself. A scheduler may have done so instead: `srun --ntasks=N papm train … devices=N`,
+or torchrun. Then every process learns its number from it. All run on one machine. Lightning Fabric
+starts and connects them; a process that trains alone never imports it.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import signal
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch import Tensor
+
+from papm.errors import ConfigError
+from papm.text import n_of
+
+PORTS = range(15_000, 30_000)  # where the processes of a job step meet
+
+
+class Ranks:
+    """This process among those of a run. Of one alone nothing is exchanged.
+
+    >>> alone = Ranks()
+    >>> alone.mean(torch.tensor([2.0])), alone.any(False), alone.first
+    (tensor([2.]), False, True)
+    """
+
+    def __init__(self, rank: int = 0, world: int = 1, device: torch.device | None = None) -> None:
+        self.rank, self.world, self.device = rank, world, device
+
+    @property
+    def first(self) -> bool:
+        """Whether this process writes the run folder."""
+        return self.rank == 0
+
+    def total(self, values: Tensor) -> Tensor:
+        """The sum of a tensor over all processes, in its place."""
+        if self.world > 1:
+            dist.all_reduce(values)
+        return values
+
+    def mean(self, values: Tensor) -> Tensor:
+        """The mean of a tensor over all processes, in its place."""
+        return self.total(values).div_(self.world) if self.world > 1 else values
+
+    def mean_of(self, tensors: Sequence[Tensor]) -> None:
+        """Average tensors over all processes, in their places and in one exchange."""
+        if self.world > 1:
+            flat = self.mean(torch.cat([t.reshape(-1) for t in tensors]))
+            for t, part in zip(tensors, torch.split(flat, [t.numel() for t in tensors])):
+                t.copy_(part.view(t.shape))
+
+    def any(self, flag: bool) -> bool:
+        """Whether it is so in any process. Waits for all of them."""
+        return bool(self.total(torch.tensor(float(flag), device=self.device))) if self.world > 1 else flag
+
+    def share(self, tensors: Iterable[Tensor]) -> None:
+        """Every process gets what the first has."""
+        for t in tensors if self.world > 1 else ():
+            dist.broadcast(t, 0)
+
+
+@contextmanager
+def launched(devices: int, device: torch.device) -> Iterator[Ranks]:
+    """The processes of a run, started where nobody else has done so. If this one fails, those it started end too."""
+    if devices == 1:
+        yield Ranks()
+        return
+    fabric = _fabric(devices, device)
+    fabric.launch()
+    try:
+        yield Ranks(fabric.global_rank, fabric.world_size, device)
+    except BaseException:
+        end_others(fabric)
+        raise
+    dist.destroy_process_group()
+    os.environ.pop("WORLD_SIZE", None)  # the next training of this process may have another
+
+
+def _fabric(devices: int, device: torch.device) -> Any:
+    """Fabric for so many processes. The slim package does not load the rest of Lightning."""
+    try:
+        import lightning_fabric as lightning
+        from lightning_fabric.plugins.environments.lightning import LightningEnvironment
+    except ImportError:
+        from lightning import fabric as lightning  # type: ignore[no-redef]
+        from lightning.fabric.plugins.environments.lightning import LightningEnvironment  # type: ignore[assignment]
+    for name in (lightning.__name__, f"{lightning.__name__}.utilities.rank_zero"):
+        logging.getLogger(name).setLevel(logging.WARNING)
+    kind = "gpu" if device.type == "cuda" else "cpu"
+    environment = LightningEnvironment()  # not what it finds of a scheduler: see `join_started`
+    return lightning.Fabric(accelerator=kind, devices=devices, strategy="ddp", plugins=[environment])
+
+
+def end_others(fabric: Any) -> None:
+    """After a failure of the first process: the others would wait for it, on GPUs for half an hour, and hold their memory."""
+    for process in getattr(fabric.strategy.launcher, "procs", ()):
+        process.send_signal(getattr(signal, "SIGKILL", signal.SIGTERM))  # Windows has the other
+
+
+def is_first_process() -> bool:
+    """Whether this is the process that writes the run folder: the one that starts the others, or the only one."""
+    return local_rank() == 0 and _number("NODE_RANK", 0) == 0
+
+
+def local_rank() -> int:
+    """The number of this process on its machine, which is that of its GPU."""
+    return _number("LOCAL_RANK", 0)
+
+
+def _number(name: str, default: int) -> int:
+    """A variable of the environment; where it is empty or missing, the default."""
+    text = os.environ.get(name, "").strip()
+    try:
+        return int(text) if text else default
+    except ValueError:
+        raise ConfigError(f"the variable {name}={text} of the environment is no number; unset it") from None
+
+
+def join_started(devices: int) -> None:
+    """Take part in what a scheduler started; refuse what would wait for processes that do not come, or train twice.
+
+    In a batch script that runs papm without srun there are variables of SLURM too, but none of a job step. In the shell of
+    `srun --ntasks=4 --pty bash` there are, and papm was started there once.
+    """
+    env = os.environ
+    by, number, alone = "srun", _number("SLURM_STEP_NUM_TASKS", 1), "start each training by its own srun --ntasks=1"
+    if "TORCHELASTIC_RUN_ID" in env:
+        # Lightning takes WORLD_SIZE away after a training; all processes of a machine are as many, where there is one.
+        by, number = "torchrun", _number("WORLD_SIZE", _number("LOCAL_WORLD_SIZE", 1))
+        alone = "leave torchrun out and papm starts them"
+    elif number == 1 or ("SLURM_PTY_PORT" in env and number != devices):
+        return
+    if number != devices:
+        raise ConfigError(
+            f"{by} started {n_of(number, 'process', 'processes')} of this command, and devices={devices}; "
+            f"give devices={number}, or {alone}"
+        )
+    if _number("SLURM_STEP_NUM_NODES" if by == "srun" else "GROUP_WORLD_SIZE", 1) > 1:
+        raise ConfigError(f"{by} started this command on several machines; papm trains on one")
+    if by == "srun":
+        job, step = (_number(k, 0) for k in ("SLURM_JOB_ID", "SLURM_STEP_ID"))
+        env["LOCAL_RANK"], env["NODE_RANK"] = str(_number("SLURM_LOCALID", 0)), "0"
+        env.setdefault("MASTER_ADDR", "127.0.0.1")
+        env.setdefault("MASTER_PORT", str(PORTS[(31 * job + step) % len(PORTS)]))

@@ -1,0 +1,128 @@
+"""Processes that a scheduler started instead of papm."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+from lightning_fabric.plugins.environments.lightning import LightningEnvironment
+
+from papm.config import TrainConfig
+from papm.engine.ranks import is_first_process, join_started, local_rank
+from papm.engine.train import own_device
+from papm.errors import ConfigError
+
+NAMES = (
+    *("LOCAL_RANK", "NODE_RANK", "MASTER_ADDR", "MASTER_PORT"),
+    *("WORLD_SIZE", "LOCAL_WORLD_SIZE", "GROUP_WORLD_SIZE", "TORCHELASTIC_RUN_ID"),
+)
+STEP = {"SLURM_JOB_ID": "41", "SLURM_STEP_ID": "3", "SLURM_NTASKS": "2", "SLURM_STEP_NUM_TASKS": "2"}
+BATCH = {"SLURM_JOB_ID": "41", "SLURM_NTASKS": "4", "SLURM_PROCID": "0", "SLURM_LOCALID": "0", "SLURM_JOB_NAME": "x"}
+
+
+@pytest.fixture(autouse=True)
+def no_scheduler(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What a test sets, or the code under it, is gone after it."""
+    for name in (*NAMES, *(k for k in os.environ if k.startswith("SLURM_"))):
+        monkeypatch.setenv(name, "")
+        monkeypatch.delenv(name)
+
+
+def given(monkeypatch: pytest.MonkeyPatch, **values: str) -> None:
+    for key, value in values.items():
+        monkeypatch.setenv(key, value)
+
+
+def test_a_task_of_srun_knows_its_number(monkeypatch: pytest.MonkeyPatch) -> None:
+    given(monkeypatch, **STEP, SLURM_PROCID="1", SLURM_LOCALID="1")
+    assert is_first_process()  # before it has asked
+    join_started(2)
+    assert (local_rank(), is_first_process(), os.environ["MASTER_ADDR"]) == (1, False, "127.0.0.1")
+    assert 15_000 <= int(os.environ["MASTER_PORT"]) < 30_000
+
+
+def test_a_batch_script_without_srun_is_a_process_like_any(monkeypatch: pytest.MonkeyPatch) -> None:
+    given(monkeypatch, **BATCH)
+    join_started(2)
+    assert is_first_process() and "MASTER_PORT" not in os.environ
+
+
+@pytest.mark.parametrize(
+    ("values", "devices", "said"),
+    [
+        ({**STEP, "SLURM_PROCID": "0", "SLURM_LOCALID": "0"}, 1, "srun started 2 processes .* give devices=2"),
+        ({"SLURM_STEP_NUM_TASKS": "8"}, 1, "give devices=8, or start each training by its own srun --ntasks=1"),
+        ({**STEP, "SLURM_STEP_NUM_NODES": "2"}, 2, "on several machines"),
+        ({"TORCHELASTIC_RUN_ID": "a", "WORLD_SIZE": "1", "LOCAL_RANK": "0"}, 2, "1 process of .* leave torchrun out"),
+        ({"SLURM_STEP_NUM_TASKS": "2(x3)"}, 1, r"SLURM_STEP_NUM_TASKS=2\(x3\) of the environment is no number"),
+        ({"TORCHELASTIC_RUN_ID": "a", "WORLD_SIZE": "2", "GROUP_WORLD_SIZE": "2"}, 2, "on several machines"),
+    ],
+)
+def test_what_does_not_fit_is_told(
+    monkeypatch: pytest.MonkeyPatch, values: dict[str, str], devices: int, said: str
+) -> None:
+    given(monkeypatch, **values)
+    with pytest.raises(ConfigError, match=said):
+        join_started(devices)
+
+
+def test_an_interactive_shell_of_several_tasks_is_a_process_like_any(monkeypatch: pytest.MonkeyPatch) -> None:
+    given(monkeypatch, **STEP, SLURM_PROCID="0", SLURM_LOCALID="0", SLURM_PTY_PORT="34889")
+    join_started(1)
+    assert is_first_process() and "MASTER_PORT" not in os.environ
+
+
+def test_variables_that_are_empty_say_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    given(monkeypatch, SLURM_STEP_NUM_TASKS="", LOCAL_RANK="", NODE_RANK="")
+    join_started(1)
+    assert is_first_process() and local_rank() == 0
+
+
+def test_torchrun_trains_twice(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Lightning takes WORLD_SIZE away when a training ends."""
+    given(monkeypatch, TORCHELASTIC_RUN_ID="a", WORLD_SIZE="2", LOCAL_WORLD_SIZE="2", LOCAL_RANK="1")
+    join_started(2)
+    LightningEnvironment().teardown()
+    assert "WORLD_SIZE" not in os.environ
+    join_started(2)
+
+
+def test_a_process_that_does_not_see_its_gpu_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 1)
+    with pytest.raises(ConfigError, match=r"devices=2, and this process sees 1 GPU; .*--gpus-per-node"):
+        own_device(TrainConfig(device="cuda", devices=2))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("who", ["srun", "batch", "torchrun"])
+def test_two_processes_of_a_scheduler_train_one_network(tmp_path: Path, who: str) -> None:
+    words = ["-m", "papm", "train", "synthetic:train=8,test=4,size=64,count=3-8", "--backbone", "tiny", "--out"]
+    words += [str(tmp_path / "run"), "device=cpu", "devices=2", "select=last", "steps=3", "log_every=1", "batch=2"]
+    plain = {**os.environ, "OMP_NUM_THREADS": "1"}
+    if who == "srun":
+        asked = [{**plain, **STEP, "SLURM_PROCID": k, "SLURM_LOCALID": k} for k in "01"]
+        commands = [[sys.executable, *words]] * 2
+    elif who == "batch":
+        asked, commands = [{**plain, **BATCH}], [[sys.executable, *words]]
+    else:
+        start = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2"]
+        asked, commands = [plain], [[sys.executable, *start, *words]]
+    started = [
+        subprocess.Popen(c, env=e, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        for c, e in zip(commands, asked)
+    ]
+    try:
+        said = [p.communicate(timeout=200) for p in started]
+    finally:
+        for p in started:
+            p.kill()
+    assert [p.returncode for p in started] == [0] * len(started), said
+    assert "".join(out for out, _ in said).count("test MAE") == 1
+    result = json.loads((tmp_path / "run" / "result.json").read_text(encoding="utf-8"))
+    assert result["options"]["batch"] == 2 and result["steps"] == 3
