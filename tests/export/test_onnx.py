@@ -50,7 +50,7 @@ def build(name: str, **options: Any) -> models.Network:
 @pytest.mark.parametrize(
     ("name", "options"),
     [
-        pytest.param(name, options, id=name, marks=() if name in ("tiny", "p2pnet") else pytest.mark.slow)
+        pytest.param(name, options, id=name, marks=() if name == "tiny" else pytest.mark.slow)
         for name, options in NETWORKS
     ],
 )
@@ -91,6 +91,7 @@ def test_openvino_reads_the_file(name: str, options: dict[str, Any], tmp_path: P
 
 
 @pytest.mark.parametrize(("name", "options"), [NETWORKS[0], NETWORKS[-1]], ids=["tiny", "p2pnet"])
+@pytest.mark.slow
 def test_a_frame_is_part_of_the_file(name: str, options: dict[str, Any], tmp_path: Path) -> None:
     network = build(name, **options)
     file = export_onnx(network, tmp_path / "plain.onnx")
