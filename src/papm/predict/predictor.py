@@ -192,6 +192,7 @@ class Counter:
             raise unknown("precision", precision, PRECISIONS)
         self.precision = precision
         self.inference = spec.inference or network.inference
+        self.spec = dataclasses.replace(spec, inference=self.inference)
         if count is not None and count not in COUNTS:
             raise unknown("way to count points", count, COUNTS)
         if count is not None and isinstance(network, DensityNetwork):
@@ -202,7 +203,6 @@ class Counter:
         self.device = pick_device(device)
         # Channels last: a tenth to a half faster on a CPU, for every network.
         self.network = network.to(self.device).to(memory_format=torch.channels_last).eval()  # type: ignore[call-overload]
-        self.spec = spec
         self.resize = self.inference.resize  # objects must have the size here that they had in training
         self._warned = False
 
