@@ -30,9 +30,9 @@ from papm.cli.main import main
 from papm.data.base import _READERS
 from papm.data.synthetic import SceneOptions
 from papm.data.writers import write_folder
+from papm.draw import save_png
 from papm.losses.base import _FACTORIES
 from papm.models.base import _REGISTRY
-from papm.predict.overlay import save_png
 from papm.predict.video import VideoWriter
 
 ROOT = Path(__file__).resolve().parents[1]

@@ -24,7 +24,7 @@ import papm
 from papm import checkpoint, data, models
 from papm.checkpoint import ModelSpec
 from papm.data.readers.regions import inside
-from papm.predict.overlay import save_png
+from papm.draw import save_png
 
 CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
 pytestmark = [pytest.mark.slow, pytest.mark.skipif(CHROMIUM is None, reason="no Chromium here")]

@@ -9,7 +9,7 @@ from papm.errors import DataError
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from papm.structures import Prediction
+    from papm.predict.prediction import Prediction
 
 
 class Unreadable(DataError):

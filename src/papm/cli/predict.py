@@ -19,8 +19,8 @@ from papm.text import n_of
 if TYPE_CHECKING:
     from torch import Tensor
 
+    from papm.predict.prediction import Prediction
     from papm.predict.predictor import Source
-    from papm.structures import Prediction
 
 
 OVERLAYS = "overlays"  # the folder of the pictures
@@ -196,8 +196,8 @@ class _Images:
                 write_results(self.predictions, self.out)
 
     def _one(self, file: Path, name: str, picture: str, on_tile: Callable[[int, int], None]) -> None:
+        from papm.draw import overlay, save_png
         from papm.images import frames, nearly_black, read_image
-        from papm.predict.overlay import overlay, save_png
 
         try:
             image = read_image(file)

@@ -14,8 +14,8 @@ from papm.text import n_of
 if TYPE_CHECKING:
     from torch import Tensor
 
+    from papm.predict.prediction import Prediction
     from papm.predict.predictor import Source
-    from papm.structures import Prediction
 
 VIDEOS = "videos"  # a folder a video in it
 COUNTS, POINTS, PAGE, OVERLAY = "counts.csv", "points.csv", "video.html", "overlay.webm"
@@ -69,7 +69,7 @@ def count_video(
 ) -> None:
     """Count one frame every so many seconds; what was counted before an interruption is written too."""
     from papm.cli import ui
-    from papm.predict.overlay import overlay
+    from papm.draw import overlay
     from papm.predict.video import Video, VideoWriter, playing_rate
 
     shown: dict[str, tuple[float, float, Tensor]] = {}  # the fullest and the emptiest frame: count, seconds, picture

@@ -11,10 +11,11 @@ from torch import Tensor
 
 from papm import checkpoint
 from papm.errors import ConfigError
-from papm.predict.predictor import Counter, pixels
+from papm.predict.pixels import pixels
+from papm.predict.prediction import Prediction
+from papm.predict.predictor import Counter
 from papm.predict.results import image_names
 from papm.predict.tiling import OnTile, Tile
-from papm.structures import Prediction
 
 
 class Ensemble:

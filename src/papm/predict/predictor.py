@@ -9,20 +9,20 @@ from pathlib import Path
 from statistics import fmean
 from typing import Any, Protocol
 
-import numpy as np
 import torch
-from PIL import Image
 from torch import Tensor
 
 from papm import chances, checkpoint, localize
 from papm.data.resize import of_config, resized_region
 from papm.errors import CheckpointError, ConfigError, DataError, unknown
-from papm.images import image_pixels, max_pixels, read_image, resize_image
+from papm.images import max_pixels, resize_image
 from papm.models import DensityNetwork, Network
+from papm.predict.pixels import pixels
+from papm.predict.prediction import Prediction
 from papm.predict.restore import restore
 from papm.predict.scale import advice, check_scale, factor, seen_size, shrunk_too_much
 from papm.predict.tiling import OnTile, Tile, check, computed_pixels, infer
-from papm.structures import DensityOutput, PointProposals, Prediction
+from papm.structures import DensityOutput, PointProposals
 from papm.targets import touched_cells
 
 log = logging.getLogger(__name__)
@@ -106,29 +106,6 @@ def _tally(output: PointProposals, threshold: float, roi: Tensor | None) -> Tens
         found = torch.zeros_like(output.logits[..., 1:], dtype=torch.float32)
         found = found.scatter(-1, best, objects(output, threshold)[..., None].float())
     return found if roi is None else found * _in_region(output, roi)[..., None]
-
-
-def pixels(image: Any) -> Tensor:
-    """A file, a Pillow image, an array [H, W, 3] or a tensor [3, H, W] as that tensor (uint8, RGB).
-
-    A Pillow image of any mode is read as its file would be: grey made RGB, turned upright by its EXIF.
-    """
-    if isinstance(image, str | Path):
-        image = read_image(Path(image))
-    elif isinstance(image, Image.Image):
-        try:
-            image = image_pixels(image)
-        except OSError as e:  # Pillow decodes when the pixels are asked for
-            raise DataError(f"the Pillow image cannot be decoded ({e})") from e
-    elif not isinstance(image, Tensor):
-        array = np.asarray(image)
-        if array.dtype != np.uint8 or array.ndim != 3 or array.shape[2] != 3:
-            raise DataError(f"an image is a file, or uint8 [H, W, 3], not {array.dtype} {list(array.shape)}")
-        image = torch.from_numpy(array.transpose(2, 0, 1).copy())
-    tensor: Tensor = image
-    if tensor.dim() != 3 or tensor.shape[0] != 3 or tensor.dtype != torch.uint8 or not tensor.numel():
-        raise DataError(f"an image is uint8 [3, H, W], not {tensor.dtype} {list(tensor.shape)}")
-    return tensor
 
 
 def _mean(apart: Sequence[float], beside: Sequence[Prediction]) -> tuple[float, ...]:

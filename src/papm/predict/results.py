@@ -22,7 +22,7 @@ import numpy as np
 
 from papm.errors import DataError
 from papm.files import replacing
-from papm.structures import Prediction
+from papm.predict.prediction import Prediction
 
 COUNTS, POINTS, RESULTS, DENSITY = "counts.csv", "points.csv", "results.json", "density"
 
@@ -107,12 +107,17 @@ def write_densities(predictions: Sequence[Prediction], folder: str | Path) -> li
     ]
     files = []
     for prediction, name in held:
-        assert prediction.density is not None
-        path = Path(folder) / f"{name}.npy"
-        with atomic(path, "wb") as file:
-            np.save(file, prediction.density.detach().cpu().float().numpy(), allow_pickle=False)
-        files.append(path)
+        files.append(write_density(prediction, Path(folder) / f"{name}.npy"))
     return files
+
+
+def write_density(prediction: Prediction, path: str | Path) -> Path:
+    """The map of a prediction as float32 .npy [C, h, w]."""
+    if prediction.density is None:
+        raise DataError(f"{path}: this prediction has points and no density map; save it as .csv or .json")
+    with atomic(path, "wb") as file:
+        np.save(file, prediction.density.detach().cpu().float().numpy(), allow_pickle=False)
+    return Path(path)
 
 
 def image_names(paths: Sequence[Path]) -> list[str]:

@@ -22,9 +22,7 @@ def check_scale(scale: float | None) -> float | None:
     return scale
 
 
-def seen_size(
-    size: tuple[int, int], rule: Resize, scale: float | None = None, name: str = "image"
-) -> tuple[int, int]:
+def seen_size(size: tuple[int, int], rule: Resize, scale: float | None = None, name: str = "image") -> tuple[int, int]:
     """(H, W) at which an image of `size` is counted: by the rule of the training, or by a factor given instead.
 
     >>> seen_size((8000, 10000), Resize(max_side=640)), seen_size((8000, 10000), Resize(max_side=640), 0.25)

@@ -8,9 +8,9 @@ from statistics import fmean
 
 from torch import Tensor
 
+from papm.predict.prediction import Prediction
 from papm.report import charts, page
 from papm.report.charts import Series
-from papm.structures import Prediction
 
 
 def write_video_page(

@@ -21,9 +21,9 @@ from papm.errors import ConfigError, DataError, PapmError
 from papm.images import decode_image
 from papm.models import info
 from papm.predict.ensemble import Ensemble
+from papm.predict.prediction import Prediction
 from papm.predict.predictor import Counter, Source
 from papm.serve.pictures import density_layer, preview
-from papm.structures import Prediction
 from papm.version import __version__
 
 MOST_POLYGONS, MOST_CORNERS = 100, 10_000  # of a region, in all: what a hand draws, with room; its cost grows with them

@@ -10,8 +10,8 @@ import torch
 from PIL import Image
 from torch import Tensor
 
+from papm.draw import PREDICTED, TRUTH, number, overlay, panel, save_png
 from papm.errors import ConfigError, DataError
-from papm.predict.overlay import PREDICTED, TRUTH, number, overlay, panel, save_png
 
 
 def photo(h: int = 120, w: int = 200, grey: int = 128) -> Tensor:
@@ -157,7 +157,7 @@ def test_faults_are_named() -> None:
 
 def test_pyplot_stays_out() -> None:
     code = (
-        "import sys, torch; from papm.predict.overlay import overlay;"
+        "import sys, torch; from papm.draw import overlay;"
         "overlay(torch.zeros(3, 9, 9, dtype=torch.uint8), torch.ones(3, 3), 3); assert 'matplotlib.pyplot' not in sys.modules"
     )
     subprocess.run([sys.executable, "-c", code], check=True)
