@@ -15,6 +15,7 @@ from PIL import Image
 
 import papm
 from papm import api
+from papm.checkpoint import ModelSpec
 from papm.errors import ConfigError, DataError
 from papm.predict.prediction import Prediction
 
@@ -159,3 +160,48 @@ def test_supervision_gets_boxes_around_points(monkeypatch: pytest.MonkeyPatch) -
     assert found.to_supervision(box=4).xyxy[0].tolist() == [8, 8, 12, 12]
     nothing = Prediction(0.0, (8, 8))
     assert nothing.to_supervision().xyxy.shape == (0, 4) and len(nothing) == 0 and nothing
+
+
+@pytest.fixture(scope="module")
+def photos(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Six images, of two sizes."""
+    folder = tmp_path_factory.mktemp("photos")
+    rng = np.random.default_rng(0)
+    for k, (h, w) in enumerate([(40, 56)] * 3 + [(48, 48)] * 2 + [(40, 56)]):
+        Image.fromarray(rng.integers(0, 256, (h, w, 3), dtype=np.uint8)).save(folder / f"{k}.png")
+    return folder
+
+
+@pytest.mark.parametrize("batch", [1, 2, 8])
+@pytest.mark.parametrize("backbone", ["tiny", "p2pnet"])
+def test_a_folder_and_a_list_count_as_their_images_do(photos: Path, batch: int, backbone: str) -> None:
+    torch.manual_seed(0)
+    options = {"trunk": "tiny"} if backbone == "p2pnet" else {}
+    counter = papm.Counter(papm.models.create(backbone, **options), ModelSpec(backbone, options), "cpu")
+    files = sorted(photos.iterdir())
+    alone = [counter.predict(f) for f in files]
+    for found in (counter.predict(photos, batch=batch), counter.predict([*files[:3], *files[3:]], batch=batch)):
+        assert [p.name for p in found] == [f.name for f in files]
+        assert [p.count for p in found] == pytest.approx([p.count for p in alone], abs=1e-4)
+        assert [p.size for p in found] == [p.size for p in alone]
+        assert all(torch.allclose(p.points, a.points, atol=1e-3) for p, a in zip(found, alone))
+    if batch == 1:
+        assert [p.count for p in counter.predict_many(iter(files))] == [p.count for p in alone]
+
+
+def test_several_models_count_a_folder_too(run: papm.Run, photos: Path) -> None:
+    both = papm.Ensemble([run.counter, run.counter], ["a", "b"])
+    assert [p.count for p in both.predict(photos)] == pytest.approx([p.count for p in run.counter.predict(photos)])
+
+
+def test_many_images_are_refused_as_one_is(run: papm.Run, photos: Path, tmp_path: Path) -> None:
+    assert run.counter.predict([]) == []
+    with pytest.raises(DataError, match="no images in this folder"):
+        run.counter.predict(tmp_path)
+    with pytest.raises(ConfigError, match="batch is a number of images"):
+        run.counter.predict(photos, batch=0)
+    with pytest.raises(ConfigError, match="one by one"):
+        run.counter.predict(photos, name="a")
+    (tmp_path / "bad.png").write_bytes(b"no image")
+    with pytest.raises(DataError, match=r"bad\.png"):
+        run.counter.predict([photos / "0.png", tmp_path / "bad.png"])

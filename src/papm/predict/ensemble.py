@@ -5,20 +5,22 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from statistics import fmean
+from typing import NamedTuple
 
 from torch import Tensor
 
 from papm import checkpoint
 from papm.errors import ConfigError
-from papm.predict.pixels import pixels
+from papm.predict.assemble import Agreed, Seen, predicted
 from papm.predict.prediction import Prediction
 from papm.predict.predictor import Counter
 from papm.predict.results import image_names
+from papm.predict.source import Predictor
 from papm.predict.tiling import OnTile, Tile
 
 
-class Ensemble:
+class Ensemble(Predictor):
     """The mean of the counts of several models. Networks of different build err on different images.
 
     Where the objects are is what the first model says: its map is scaled to the mean, and its points are as many.
@@ -58,24 +60,38 @@ class Ensemble:
         """What the first model is."""
         return self.members[0].spec
 
-    def predict(
+    def _predict(
         self,
-        image: Any,
-        *,
-        points: bool = True,
-        name: str = "",
-        roi: Tensor | None = None,
-        on_tile: OnTile | None = None,
-        limit: int | None = None,
+        image: Tensor,
+        points: bool,
+        name: str,
+        roi: Tensor | None,
+        on_tile: OnTile | None,
+        limit: int | None,
     ) -> Prediction:
-        """`Counter.predict` of all models; `by_model` says what each of them counted."""
-        if isinstance(image, str | Path):
-            name = name or Path(image).name
-        image = pixels(image)
+        """The mean of all counts, where the first model sees the objects; `by_model` says what each of them counted."""
         first, *rest = self.members
-        beside = [m.predict(image, points=False, name=name, roi=roi, on_tile=on_tile, limit=limit) for m in rest]
-        made = first.predict(image, points=points, name=name, roi=roi, on_tile=on_tile, limit=limit, beside=beside)
-        return replace(made, models=self.names, warning=next((p.warning for p in (made, *beside) if p.warning), ""))
+        seen = first.see(image, name, roi, on_tile, limit)
+        found = [_Found.of(seen), *(_Found.of(member.see(image, name, roi, on_tile, limit)) for member in rest)]
+        warning = next((f.warning for f in found if f.warning), "")
+        if not rest:
+            return replace(predicted(seen, points), models=self.names, warning=warning)
+        apart = zip(*(f.by_class for f in found))
+        agreed = Agreed(fmean(f.count for f in found), tuple(fmean(c) for c in apart))
+        by_model = tuple(f.count for f in found)
+        return replace(predicted(seen, points, agreed), models=self.names, by_model=by_model, warning=warning)
+
+
+class _Found(NamedTuple):
+    """What is kept of one model's view of an image."""
+
+    count: float
+    by_class: tuple[float, ...]
+    warning: str
+
+    @staticmethod
+    def of(seen: Seen) -> _Found:
+        return _Found(seen.count, seen.by_class, seen.view.warning)
 
 
 def model_names(paths: Sequence[Path]) -> list[str]:

@@ -154,6 +154,18 @@ def infer(
     return output
 
 
+@torch.no_grad()
+def infer_together(network: torch.nn.Module, images: Tensor, precision: str) -> list[Output]:
+    """`infer` of images that are taken whole, uint8 [B, 3, H, W], in one pass; an output per image."""
+    device, half = next(network.parameters()).device, HALVES.get(precision)
+    with torch.autocast(device.type, dtype=half, enabled=half is not None):
+        output: Output = network.forward(normalize(images.to(device)))
+    if isinstance(output, DensityOutput):
+        return [DensityOutput(density[None].float(), output.stride) for density in output.density]
+    each = zip(output.points, output.logits)
+    return [dataclasses.replace(output, points=points[None], logits=logits[None]) for points, logits in each]
+
+
 def _infer(network: torch.nn.Module, image: Tensor, tile: Tile, on_tile: OnTile | None) -> Output:
     device = next(network.parameters()).device
     size = (int(image.shape[1]), int(image.shape[2]))
