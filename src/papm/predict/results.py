@@ -49,6 +49,20 @@ def write_results(
     return files + (write_densities(predictions, folder / DENSITY) if density else [])
 
 
+def summary(prediction: Prediction) -> dict[str, Any]:
+    """The count as plain values: of classes and models too, where there are several, and what makes it doubtful."""
+    apart, names = prediction.class_counts, prediction.classes
+    found: dict[str, Any] = {"count": round(prediction.count, 3)}
+    if apart:
+        found["classes"] = {k: round(v, 3) for k, v in zip(names or map(str, range(len(apart))), apart)}
+    if prediction.models:
+        each = zip(prediction.models, prediction.by_model, strict=True)
+        found["models"] = {k: round(v, 3) for k, v in each}
+    if prediction.scale != 1:
+        found["scale"] = round(prediction.scale, 4)
+    return found | ({"warning": prediction.warning} if prediction.warning else {})
+
+
 def write_counts(predictions: Sequence[Prediction], path: str | Path, *, classes: Sequence[str] | None = None) -> Path:
     """One line an image: image, count, a column a class where there are several (`classes` names them), and one a model,
     `by_NAME`, where several counted.
