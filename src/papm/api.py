@@ -204,7 +204,7 @@ def evaluate(
         raise unknown("protocol", protocol, PROTOCOLS)
     chosen = options or {}
     if protocol in ("nwpu", "qnrf"):
-        keep_sizes(chosen, "--localization")
+        keep_sizes(chosen, f"protocol {protocol}")
     model = Counter.load(counter) if isinstance(counter, str | Path) else counter
     images = dataset if isinstance(dataset, Dataset) else open_split(str(dataset), split, chosen)
     if protocol in ("counts", "game"):

@@ -51,9 +51,8 @@ def convert(
     papm data convert photos/ --out for-cvat --to cvat
     """
     from papm.data import convert as io
-    from papm.data.writers.folder import file_format
 
-    file_format(to)  # a wrong name is told before anything is read
+    io.file_format(to)  # a wrong name is told before anything is read
     if not 0 < box < float("inf"):
         raise ConfigError(f"--box is a number of pixels above 0, not {box:g}")
     io.check_out(out)
@@ -117,8 +116,7 @@ def displace(
     for what, given, known in (("kind", kind, kinds), ("edge rule", edge, edges)):
         if given not in known:
             raise unknown(what, given, known)
-    if noise is None:
-        noise = 0.35 if kind == "extent" else 8.0
+    noise = (0.35 if kind == "extent" else 8.0) if noise is None else noise
     if not 0 <= noise < float("inf"):
         raise ConfigError(f"--noise is a finite number ≥ 0, not {noise:g}")
     annotator = Annotator(kinds[kind], noise, missed=missed, doubled=doubled, edge=edges[edge])

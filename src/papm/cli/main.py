@@ -61,6 +61,7 @@ def build() -> typer.Typer:
         robustness,
         serve,
         study,
+        study_run,
         train,
     )
 
@@ -68,6 +69,7 @@ def build() -> typer.Typer:
         module.add(app)
     for part in (data, data_stats, data_check, data_writing):
         part.add(data.app)
+    study_run.add(study.app)
     app.add_typer(data.app, name="data")
     app.add_typer(study.app, name="study")
     app.add_typer(bench.app, name="bench")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -105,8 +105,7 @@ def predict(
         ui.note(f"Stopped after {', '.join(counts)}; what was counted is in {out}.")
         raise typer.Exit(1) from None
     _show(counted, films, json)
-    if counted.faults:
-        raise typer.Exit(2)
+    raise typer.Exit(2 if counted.faults else 0)
 
 
 def _film(film: CountedVideo, path: Path, how: ImageFiles, every: float) -> None:
@@ -119,7 +118,7 @@ def _film(film: CountedVideo, path: Path, how: ImageFiles, every: float) -> None
     try:
         region = region_of(how.regions, path)
         with open_video(path) as video, ui.items(f"counting {film.name}", video.expected(every)) as advance:
-            asked = {"points": how.points, "overlays": how.overlays, "region": region}
+            asked: dict[str, Any] = {"points": how.points, "overlays": how.overlays, "region": region}
             count_video(film, video, how.counter, every=every, on_item=advance, on_tile=advance.part, **asked)
     except Unreadable as error:
         how.faults.append(str(error))

@@ -46,6 +46,7 @@ def train(
     """
     from papm import api
     from papm.cli import ui
+    from papm.cli.training_bar import TrainingBar, downloads
     from papm.engine.processes import is_first_process
 
     given = _given(config, out if resume else None, method, backbone, weights, init, settings)
@@ -57,12 +58,12 @@ def train(
     advice = [] if resume else before_training(resolved)
     with ui.bar() as progress:
         reading = progress.add_task("reading images", total=None, note="")
-        watcher = ui.TrainingBar(progress, f"{resolved.method} · {resolved.backbone}", resolved.steps, reading, advice)
+        watcher = TrainingBar(progress, f"{resolved.method} · {resolved.backbone}", resolved.steps, reading, advice)
 
         def on_image() -> None:
             progress.advance(reading)
 
-        hear: dict[str, Any] = {"watcher": watcher, "on_image": on_image, "on_download": ui.downloads(progress)}
+        hear: dict[str, Any] = {"watcher": watcher, "on_image": on_image, "on_download": downloads(progress)}
         run = api.run(resolved, out, resume=resume, **hear)
     if not is_first_process():
         raise typer.Exit(1 if run.interrupted else 0)

@@ -19,7 +19,8 @@ from typing import Any
 from papm.data.base import Dataset
 from papm.data.splits import hold_out
 from papm.data.writers import write_splits
-from papm.data.writers.folder import BOX, file_format
+from papm.data.writers.folder import BOX
+from papm.data.writers.folder import file_format as file_format
 from papm.errors import DataError, PapmError
 from papm.files import write_json
 from papm.structures import Sample

@@ -6,7 +6,6 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from statistics import fmean
-from typing import NamedTuple
 
 from torch import Tensor
 
@@ -72,26 +71,18 @@ class Ensemble(Predictor):
         """The mean of all counts, where the first model sees the objects; `by_model` says what each of them counted."""
         first, *rest = self.members
         seen = first.see(image, name, roi, on_tile, limit)
-        found = [_Found.of(seen), *(_Found.of(member.see(image, name, roi, on_tile, limit)) for member in rest)]
-        warning = next((f.warning for f in found if f.warning), "")
+        found = [_figures(seen), *(_figures(member.see(image, name, roi, on_tile, limit)) for member in rest)]
+        counts, apart, warnings = zip(*found)
+        warning = next(filter(None, warnings), "")
         if not rest:
             return replace(predicted(seen, points), models=self.names, warning=warning)
-        apart = zip(*(f.by_class for f in found))
-        agreed = Agreed(fmean(f.count for f in found), tuple(fmean(c) for c in apart))
-        by_model = tuple(f.count for f in found)
-        return replace(predicted(seen, points, agreed), models=self.names, by_model=by_model, warning=warning)
+        agreed = Agreed(fmean(counts), tuple(fmean(each) for each in zip(*apart)))
+        return replace(predicted(seen, points, agreed), models=self.names, by_model=counts, warning=warning)
 
 
-class _Found(NamedTuple):
-    """What is kept of one model's view of an image."""
-
-    count: float
-    by_class: tuple[float, ...]
-    warning: str
-
-    @staticmethod
-    def of(seen: Seen) -> _Found:
-        return _Found(seen.count, seen.by_class, seen.view.warning)
+def _figures(seen: Seen) -> tuple[float, tuple[float, ...], str]:
+    """What is kept of one model's view of an image: the count, the counts of the classes, a warning."""
+    return seen.count, seen.by_class, seen.view.warning
 
 
 def model_names(paths: Sequence[Path]) -> list[str]:
