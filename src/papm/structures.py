@@ -277,7 +277,9 @@ class LossOutput(Brief):
         tensor(3.5000)
         """
         weights = dict.fromkeys(terms, 1.0) if weights is None else dict(weights)
-        total = torch.stack([w * terms[k] for k, w in weights.items() if w or terms[k].requires_grad]).sum()
+        used = [(w, terms[k]) for k, w in weights.items() if w or terms[k].requires_grad]
+        parts = [t if w == 1 else w * t for w, t in used]
+        total = parts[0] if len(parts) == 1 else torch.stack(parts).sum()
         return cls(total, {k: terms[k].detach() for k in weights}, weights)
 
     def __post_init__(self) -> None:
