@@ -1,11 +1,11 @@
-# Fresh clone: `make demo` or `make test`; each creates .venv and installs what it needs.
+# Fresh clone: `make demo` or `make test`; each creates .venv and installs what it needs. While you work: `make fast`.
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 # One process a core, one thread each: faster than threads that wait for each other on a small machine.
 WORKERS ?= 2
 
-.PHONY: demo test install lint package clean
+.PHONY: demo fast test install lint package clean
 
 $(BIN)/.installed: pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)
@@ -33,6 +33,10 @@ package: install
 	diff -r -q -x __pycache__ src/papm build/wheel/papm
 	cd build && PYTHONPATH=wheel ../$(BIN)/python -m papm doctor > /dev/null
 	cd build && PYTHONPATH=wheel PAPM_CACHE=cache ../$(BIN)/python -c "import shutil; from papm.engine.fast_paths import c_paths; found = c_paths(); print('C loops of the wheel:', found); assert all(found.values()) or not shutil.which('cc')"
+
+# What to run after each change: all but the tests marked slow, and no wheel.
+fast: install lint
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n $(WORKERS) -m "not slow"
 
 test: install lint package
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n $(WORKERS)

@@ -7,9 +7,9 @@
 One training for each variant, noise (px, training dots only) and seed, through `papm.engine.train`; a variant is a method
 and, after it, settings of its own; `key=value` at the end are settings of all runs. The test dots are never moved, and the
 weights are the last. OUT.json is written after every run, and what it holds is not trained again: interrupt it and go on.
-`mae` counts the scores above ½; `mae_expected` sums the probabilities behind all scores (`PointProposals.chances`). `offset` is
-how far proposals have gone from their references: above some 12 px a network has chosen references by the border of the
-crop, which a whole image does not have, and counts by no reading.
+`mae` counts the scores above ½; `mae_expected` sums the probabilities behind all scores (`PointProposals.probabilities`).
+`offset` is how far proposals have gone from their references: above some 12 px a network has chosen references by the border
+of the crop, which a whole image does not have, and counts by no reading.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ def expected_errors(run: Path, dataset: Dataset) -> Row:
         output = infer(model.network, sample.image)
         output = output if sample.roi is None else within(output, sample.roi)
         assert isinstance(output, PointProposals)
-        chance = output.chances.sum(-1)
+        chance = output.probabilities.sum(-1)
         found.append(float(chance.sum()))
         lengths += float((chance * (output.points - output.reference).norm(dim=-1)).sum())
     score = counting_errors(found, [float(s.published.counted.sum()) for s in dataset])

@@ -68,7 +68,7 @@ def points(network: torch.nn.Module, image: Tensor, crop: int) -> dict[str, Tens
     """Proposals above several thresholds, and their number to be expected."""
     output: PointProposals = network.forward(image)
     score = output.logits.float().softmax(-1)[0, :, 1:].sum(-1)
-    return {f"above {t:g}": (score > t).sum().float() for t in THRESHOLDS} | {"expected": output.chances.sum()}
+    return {f"above {t:g}": (score > t).sum().float() for t in THRESHOLDS} | {"expected": output.probabilities.sum()}
 
 
 def both(look: Look) -> Look:

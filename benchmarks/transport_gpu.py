@@ -27,7 +27,7 @@ from torch import Tensor
 from papm.bench.timing import device_ms
 from papm.losses import create
 from papm.structures import PointBatch
-from papm.transport import create_cost, cuda, graphs, grid_sinkhorn, reference, triton_kernels
+from papm.transport import create_cost, cuda, graphs, grid_sinkhorn, reference
 from papm.transport.windows import WindowProblem, window_for
 
 REG, FLOOR, STRIDE, ITERATIONS = 10.0, 1e-16, 8, 100
@@ -61,8 +61,6 @@ def variants(group: str, quick: bool) -> dict[str, Callable[..., tuple[Tensor, .
     """Solvers by name, all called as backends: (problem, a, b, u, floor, iterations)."""
     if group == "torch":
         return {"sparse": reference.scaling, "graph": graphs.solve}
-    if group == "triton":
-        return {"triton": triton_kernels.solve}
     cluster = int(group.removeprefix("cuda"))
     return {
         f"cuda c{cluster} l{lanes}": functools.partial(cuda.solve, lanes=lanes, cluster=cluster)
@@ -181,7 +179,7 @@ def show(row: dict[str, Any]) -> None:
     print(head, "  ".join(f"{k}={v:.3g}" if isinstance(v, float) else f"{k}={v}" for k, v in rest.items()), flush=True)
 
 
-GROUPS = ("torch", "triton", "cuda1", "cuda2", "cuda4", "cuda8", "losses", "losses-fallback")
+GROUPS = ("torch", "cuda1", "cuda2", "cuda4", "cuda8", "losses", "losses-fallback")
 PROBLEMS = ((256, 200, True), (512, 1000, False), (512, 1000, True), (512, 3000, False), (512, 3000, True))
 
 
@@ -196,9 +194,8 @@ def run_group(group: str, quick: bool) -> list[dict[str, Any]]:
         for crop, n, name in ((512, 1000, "l2"), (512, 3000, "l2"), (256, 200, "ggd-l2"), (256, 1000, "ggd-l2")):
             losses(report, 8, n, crop, name, "auto")
     elif group == "losses-fallback":
-        for solver in ("triton", "graph"):
-            for n in (1000, 3000):
-                losses(report, 8, n, 512, "ggd-l2", solver)
+        for n in (1000, 3000):
+            losses(report, 8, n, 512, "ggd-l2", "graph")
     else:
         for crop, n, clumped in PROBLEMS:
             for name in ("ggd-l2", "l2"):
@@ -218,7 +215,7 @@ def main() -> None:
         given.out.write_text(json.dumps(run_group(given.group, given.quick)))
         return
     hardware = torch.cuda.get_device_name(DEVICE)
-    print(hardware, torch.__version__, "triton:", triton_kernels.available(), flush=True)
+    print(hardware, torch.__version__, flush=True)
     report: list[dict[str, Any]] = []
     for group in GROUPS:
         part = given.out.with_suffix(f".{group}.part")

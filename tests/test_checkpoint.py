@@ -20,9 +20,10 @@ from papm import checkpoint, models
 from papm.checkpoint import FORMAT, ModelSpec, assign, build, load, read, resolve, save
 from papm.config import TrainConfig, to_mapping
 from papm.errors import CheckpointError, PapmError
+from papm.inference import Inference
 from papm.predict.predictor import Counter
 
-SPEC = ModelSpec("tiny", {"stride": 8}, "hd-papm", to_mapping(TrainConfig(loss={"sigma": 6.0})), 1200)
+SPEC = ModelSpec("tiny", {"stride": 8}, "hd-papm", to_mapping(TrainConfig(loss={"sigma": 6.0})), 1200, Inference())
 
 
 def network(**options: Any) -> models.Network:
@@ -329,10 +330,16 @@ def test_a_newer_format(saved: Path) -> None:
         {"options": {"num_classes": nested(60)}}, {"backbone": nested(30)}, {"classes": nested(30)}, {"version": [0] * 10**5},
         *({"config": {"options": {f"{a}_side": n}}} for a in ("min", "max") for n in (10**9, "x", -1, nested(30))),
         *({"config": {"options": {key: 20_000}}} for key in ("min_side", "min_long_side")),
+        *({"inference": entry} for entry in (5, [], {"frame": -1}, {"frame": 1.5}, {"frame": True}, {"calibration": 2.0},
+          {"resize": {"min_side": 10**9}}, {"resize": {"side": 5}}, {"resize": 7}, {"decode": "guess"}, {"decode": nested(30)},
+          {"background": -1.0}, {"background": "x"}, {"background": float("nan")}, {"mean": [0.5]}, {"mean": "abc"},
+          {"mean": [float("inf")] * 3}, {"std": [0.0, 1.0, 1.0]}, {"std": None}, {"classes": "abc"}, {"classes": [1]},
+          {"classes": ["x"] * 3000}, {"scales": nested(30)}, {1: 2})),
     ],
 )  # fmt: skip
 def test_a_description_that_makes_no_sense(saved: Path, changes: dict[str, Any]) -> None:
     values = read(saved)
+    del values["papm"]["inference"]  # as before the contract, where the settings count
     values["papm"] |= changes
     if changes.get("backbone", "") is None:
         del values["papm"]["backbone"]
@@ -378,11 +385,16 @@ def test_messages_without_a_path() -> None:
 def test_scales_of_the_training_images_are_kept_or_refused(tmp_path: Path, wrong: object) -> None:
     network = models.create("tiny")
     path = tmp_path / "a.ckpt"
-    spec = ModelSpec("tiny", scales=(0.25, 0.5, 1.0))
-    checkpoint.save(path, spec, network.state_dict())
-    assert checkpoint.load(path)[0].scales == (0.25, 0.5, 1.0)
-    values = torch.load(path, weights_only=True)
-    values["papm"]["scales"] = wrong
-    torch.save(values, path)
-    with pytest.raises(CheckpointError, match=r"a\.ckpt: not a whole papm checkpoint"):
-        checkpoint.load(path)
+    contract = Inference(scales=(0.25, 0.5, 1.0))
+    for entry in ("inference", None):
+        checkpoint.save(path, ModelSpec("tiny", inference=contract), network.state_dict())
+        values = torch.load(path, weights_only=True)
+        place = values["papm"]
+        if entry is None:  # as it was before the contract
+            place["scales"] = place.pop("inference")["scales"]
+        torch.save(values, path)
+        assert checkpoint.load(path)[0].inference == contract
+        (place[entry] if entry else place)["scales"] = wrong
+        torch.save(values, path)
+        with pytest.raises(CheckpointError, match=r"a\.ckpt: not a whole papm checkpoint"):
+            checkpoint.load(path)

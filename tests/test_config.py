@@ -242,7 +242,7 @@ RULES: list[tuple[dict[str, Any], str]] = [
     ({"correct": 17.0, "margin": 16}, "correct=17 needs a margin of at least 32, not 16"),
     ({"correct": 12.0, "correct_kind": "gaussian", "margin": 16}, "at least 32, not 16"),
     *[({k: 10**12}, f"{k} must be at most") for k in
-      ("steps", "batch", "crop", "devices", "workers", "log_every", "save_every", "eval_every", "warmup", "margin", "region",
+      ("steps", "batch", "crop", "devices", "workers", "log_every", "save_every", "eval_every", "warmup", "margin",
        "noise", "correct")],
     *[({k: 10**20}, f"{k}") for k in ("steps", "seed", "batch")],
     *[({k: 1e300}, f"{k} must be at most") for k in ("noise", "correct", "steps", "seed", "crop")],

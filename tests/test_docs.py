@@ -27,12 +27,12 @@ import yaml
 
 from papm import config, data, methods, models
 from papm.cli.main import main
-from papm.data.base import _READERS
+from papm.data.base import READERS
 from papm.data.synthetic import SceneOptions
 from papm.data.writers import write_folder
+from papm.draw import save_png
 from papm.losses.registry import LOSSES
-from papm.models.base import _REGISTRY
-from papm.predict.overlay import save_png
+from papm.models import NETWORKS
 from papm.predict.video import VideoWriter
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -120,7 +120,8 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> Path:
     splits = data.open("synthetic", train=4, test=2, size=64, count="3-9")
     for name, dataset in splits.items():
         write_folder(dataset, root / "photos" / name)
-    write_folder(splits["test"], root / "new-photos")
+    for sample in splits["test"]:
+        save_png(sample.image, root / "new-photos" / f"{Path(sample.name).stem}.png")
     save_png(splits["test"][0].image, root / "photo.png")
     (root / "photo.png").rename(root / "photo.jpg")  # read by content, not by name
     with VideoWriter(root / "gate.webm", 4.0) as video:
@@ -133,7 +134,7 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture
 def registries() -> Iterator[None]:
     """What the examples register is forgotten afterwards."""
-    changed: tuple[dict[str, Any], ...] = (LOSSES._items, _REGISTRY, _READERS, methods.METHODS)
+    changed: tuple[dict[str, Any], ...] = (LOSSES._items, NETWORKS._items, READERS._items, methods.METHODS._items)
     kept = [dict(d) for d in changed]
     yield
     for registry, before in zip(changed, kept):
@@ -179,7 +180,7 @@ def test_commands_and_options_exist(document: str, line: int, words: list[str]) 
         if word.startswith("synthetic:"):
             SceneOptions.parse(word.partition(":")[2])
         elif ":" in word:
-            assert word.partition(":")[0] in _READERS, f"{where}: no dataset {word}"
+            assert word.partition(":")[0] in READERS, f"{where}: no dataset {word}"
     if command == ["train"]:
         from papm.engine.build import resolve
 

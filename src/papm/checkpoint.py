@@ -7,9 +7,8 @@ the prefix `network.`). The trainer's own `last.ckpt` has the same two entries a
 from __future__ import annotations
 
 import io
-import math
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import IO, Any
 
@@ -17,17 +16,20 @@ import torch
 from torch import Tensor
 
 from papm import models, untrusted
-from papm.config import frame_of, reading_of
+from papm.config import BACKGROUND_WEIGHT, displacement
 from papm.data import resize
-from papm.errors import CheckpointError, PapmError, unknown
+from papm.errors import CheckpointError, ConfigError, PapmError
 from papm.files import write_atomic
+from papm.inference import LARGEST_FRAME, Inference
+from papm.registry import check_options
 from papm.untrusted import brief
 from papm.version import __version__
 
 FORMAT = 1
 PREFIX = "network."
 LONGEST = 20_000  # values in the description of a network
-LARGEST_FRAME = 1024  # px around an image: a file must not make us fill the memory
+# Options of networks that are gone, with the value that asked for nothing: a file that says so loads.
+GONE = {"rebalance": None, "context": False}
 
 
 @dataclass(frozen=True)
@@ -39,13 +41,16 @@ class ModelSpec:
     method: str = ""
     config: Mapping[str, Any] = field(default_factory=dict)
     step: int = 0
-    classes: tuple[str, ...] = ()  # what the maps count, by name, where there are several
-    # Least, median and largest factor that the sides of training images were resized by, where a rule did it.
-    scales: tuple[float, ...] = ()
+    inference: Inference | None = None  # how it counts; None: as `models.info(backbone).inference` says
+
+    @property
+    def classes(self) -> tuple[str, ...]:
+        """What is counted, by name, where there are several."""
+        return self.inference.classes if self.inference is not None else ()
 
     def to_mapping(self) -> dict[str, Any]:
         """Plain types, as stored."""
-        values = {
+        return {
             "format": FORMAT,
             "version": __version__,
             "backbone": self.backbone,
@@ -53,25 +58,55 @@ class ModelSpec:
             "method": self.method,
             "config": dict(self.config),
             "step": self.step,
+            **({} if self.inference is None else {"inference": self.inference.to_mapping()}),
         }
-        values |= {"classes": list(self.classes)} if self.classes else {}
-        return values | ({"scales": list(self.scales)} if self.scales else {})
 
     @staticmethod
     def from_mapping(values: Mapping[str, Any]) -> ModelSpec:
-        """What `to_mapping` stored."""
-        scales = tuple(float(s) for s in values.get("scales", ()))
-        if len(scales) not in (0, 3) or not all(0 < s < math.inf for s in scales):
-            raise ValueError(f"scales are three factors, not {str(values['scales'])[:40]}")
+        """What `to_mapping` stored, also before models held their `inference`."""
+        stored = values.get("inference")
         return ModelSpec(
             str(values["backbone"]),
-            dict(values.get("options", {})),
+            {str(k): v for k, v in dict(values.get("options", {})).items() if k not in GONE or v is not GONE[k]},
             str(values.get("method", "")),
             dict(values.get("config", {})),
             int(values.get("step", 0)),
-            tuple(str(c) for c in values.get("classes", ())),
-            scales,
+            _before_the_contract(values) if stored is None else Inference.from_mapping(stored),
         )
+
+
+def _before_the_contract(values: Mapping[str, Any]) -> Inference:
+    """How a model counts that was stored without saying so: what its training settings meant in those days.
+
+    The frame was the margin, or what `correct` needed; the resize rule stood among the options of the dataset, and what
+    background weighed among those of the loss.
+    """
+    config, name = dict(values.get("config") or {}), str(values["backbone"])
+    about = models.info(name).inference if name in models.NETWORKS else Inference()
+    bounds = config.get("options")
+    bounds = {k: v for k, v in bounds.items() if k in resize.OPTIONS} if isinstance(bounds, Mapping) else {}
+    try:
+        frame = int(config.get("margin") or 0)
+        frame = frame or displacement(config.get("correct") or 0.0, config.get("correct_kind", "ring"))
+    except (TypeError, ValueError, ArithmeticError):
+        frame = -1
+    if not 0 <= frame <= LARGEST_FRAME:
+        raise ConfigError(f"its margin is no number of pixels from 0 to {LARGEST_FRAME}")
+    try:
+        background = float((config.get("loss") or {}).get("background_weight", BACKGROUND_WEIGHT))
+    except (TypeError, ValueError, AttributeError):
+        background = -1.0
+    if not 0 <= background < float("inf"):
+        raise ConfigError("the weight of background in its training is no number")
+    return replace(
+        about,
+        frame=frame,
+        resize=resize.take("", bounds)[0],
+        decode="expected" if about.decode == "threshold" and config.get("count") == "expected" else about.decode,
+        background=background,
+        classes=tuple(str(c) for c in values.get("classes", ())),
+        scales=tuple(float(s) for s in values.get("scales", ())),
+    )
 
 
 def save(path: Path, spec: ModelSpec, network_state: Mapping[str, Tensor]) -> None:
@@ -112,6 +147,8 @@ def load(path: Path) -> tuple[ModelSpec, dict[str, Tensor]]:
         untrusted.require_plain(values["papm"], LONGEST)
         spec = ModelSpec.from_mapping(values["papm"])
         state = {k.removeprefix(PREFIX): v for k, v in values["state_dict"].items() if k.startswith(PREFIX)}
+    except PapmError as error:
+        raise CheckpointError(f"{path}: not a whole papm checkpoint ({error})") from None
     except (KeyError, TypeError, ValueError, AttributeError, OverflowError) as error:
         raise CheckpointError(f"{path}: not a whole papm checkpoint ({_first_line(error)})") from None
     if not all(isinstance(v, Tensor) for v in state.values()):
@@ -124,28 +161,13 @@ def build(spec: ModelSpec, state: Mapping[str, Tensor], path: Path | None = None
     where = str(path or "checkpoint")
     try:
         # Only options of the network: a file must not make us fetch or open another (`weights`).
-        known = models.info(spec.backbone).options
-        for key in spec.options:
-            if key not in known:
-                raise unknown(f"option of network '{spec.backbone}'", str(key), known)
-        network = models.create(spec.backbone, **spec.options)
-        resize.of_config(spec.config)  # how images will be resized, refused here where it makes no sense
+        check_options(f"network '{spec.backbone}'", spec.options, models.info(spec.backbone).factory)
+        network = models.create(spec.backbone, inference=spec.inference, **spec.options)
     except PapmError as error:
         raise CheckpointError(f"{where}: {error}") from None
     except (RuntimeError, MemoryError):
         raise CheckpointError(f"{where}: there is no memory for its network") from None
     assign(network, state, where)
-    try:
-        frame = frame_of(spec.config)
-    except (TypeError, ValueError, ArithmeticError):
-        frame = -1
-    if not 0 <= frame <= LARGEST_FRAME:
-        raise CheckpointError(f"{where}: its margin is no number of pixels from 0 to {LARGEST_FRAME}")
-    models.set_frame(network, frame)
-    try:
-        models.set_reading(network, *reading_of(spec.config))
-    except (TypeError, ValueError, AttributeError):
-        raise CheckpointError(f"{where}: the weight of background in its training is no number") from None
     return network
 
 

@@ -33,8 +33,8 @@ LIMITS: Mapping[str, tuple[float, float]] = {
 }
 MOST_PIXELS = 2**30  # in one step, on one device: 13 GB of input
 
-# What background weighs in the cross-entropy of proposals (P2PNet's eos_coef). Counts by chances undo it, so the loss that is
-# trained with and the network that is read must mean the same; a checkpoint that does not name it was trained with this.
+# What background weighs in the cross-entropy of proposals (P2PNet's eos_coef). An expected count undoes it
+# (`papm.inference`); a checkpoint that does not name it was trained with this.
 BACKGROUND_WEIGHT = 0.5
 
 
@@ -54,7 +54,7 @@ class TrainConfig:
 
     # how long, and how the model is chosen
     steps: int = 30_000
-    batch: int = 8  # crops a step, on each device
+    batch: int = 8  # crops per step, on each device
     crop: int = 256  # side of a training crop in pixels
     seed: int = 0
     select: Literal["val", "last", "test"] = "val"  # which weights are the result; test is how many papers do it
@@ -84,7 +84,7 @@ class TrainConfig:
     correct: float = 0.0  # the loss takes training points to lie this many pixels from their objects, 0: on them
     correct_kind: Literal["ring", "disc", "gaussian"] = "ring"
 
-    # what is counted where a network gives points: scores above ½, or the sum of their chances (docs/guide.md)
+    # what is counted where a network gives points: scores above ½, or the sum of their probabilities (docs/guide.md)
     count: Literal["points", "expected"] = "points"
 
     # the machine
@@ -150,7 +150,7 @@ class TrainConfig:
     @property
     def reach(self) -> int:
         """How far away the objects of the points may be: `correct`, 2σ for a Gaussian, rounded up to a multiple of 16."""
-        return _reach(self.correct, self.correct_kind)
+        return displacement(self.correct, self.correct_kind)
 
     @property
     def frame(self) -> int:
@@ -170,29 +170,9 @@ LEARNING = (
 )  # fmt: skip
 
 
-def _reach(correct: float, kind: str) -> int:
+def displacement(correct: float, kind: str) -> int:
+    """How far away the object of a point may be, in pixels, rounded up to a multiple of 16; twice σ for a Gaussian."""
     return -(-math.ceil(correct * (2 if kind == "gaussian" else 1)) // 16) * 16
-
-
-def frame_of(values: Mapping[str, Any]) -> int:
-    """`TrainConfig.frame` of a stored configuration, which may be of an older papm and lack some of it.
-
-    >>> frame_of({"margin": 32}), frame_of({"correct": 20.0}), frame_of({})
-    (32, 32, 0)
-    """
-    return int(values.get("margin") or 0) or _reach(values.get("correct") or 0.0, values.get("correct_kind", "ring"))
-
-
-def reading_of(values: Mapping[str, Any]) -> tuple[bool, float]:
-    """Whether proposals are counted by their chances, and what background weighed, in a stored configuration.
-
-    >>> reading_of({"count": "expected", "loss": {"background_weight": 0.25}}), reading_of({})
-    ((True, 0.25), (False, 0.5))
-    """
-    weight = float((values.get("loss") or {}).get("background_weight", BACKGROUND_WEIGHT))
-    if not 0 <= weight < math.inf:
-        raise ValueError("not a weight")
-    return values.get("count", "points") == "expected", weight
 
 
 GROUPS = {"loss": "loss", "network": "network", "data": "options"}

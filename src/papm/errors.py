@@ -10,10 +10,20 @@ import difflib
 from collections.abc import Iterable
 
 LONGEST = 60  # characters of a name in a message
+LONGEST_MESSAGE = 1000  # characters: what it quotes from a file may be of any length
 
 
 class PapmError(Exception):
-    """Wrong usage or bad input; the message names the file, line or key and what to do."""
+    """Wrong usage or bad input; the message names the file, line or key and what to do.
+
+    >>> len(str(PapmError("steps is a whole number, not '" + 10**6 * "9" + "'")))
+    1000
+    """
+
+    def __str__(self) -> str:
+        text = super().__str__()
+        half = LONGEST_MESSAGE // 2
+        return text if len(text) <= LONGEST_MESSAGE else f"{text[: half - 3]} … {text[-half:]}"
 
 
 class ConfigError(PapmError):
@@ -32,7 +42,7 @@ class CheckpointError(PapmError):
     """A checkpoint or weights file that cannot be read, or belongs to another network, or would hold what is not finite."""
 
 
-def unknown(kind: str, name: str, known: Iterable[str]) -> ConfigError:
+def unknown(kind: str, name: str, known: Iterable[object]) -> ConfigError:
     """The error for a name that is not in a registry; names the nearest known one.
 
     >>> str(unknown("method", "hd-pamp", ["hd-papm", "gaussian"]))
@@ -40,7 +50,7 @@ def unknown(kind: str, name: str, known: Iterable[str]) -> ConfigError:
     >>> str(unknown("method", "foo", ["hd-papm", "gaussian"]))
     "unknown method 'foo'; known: gaussian, hd-papm"
     """
-    names, name = sorted(known), name if len(name) <= LONGEST else f"{name[:LONGEST]}…"
+    names, name = sorted(map(str, known)), name if len(name) <= LONGEST else f"{name[:LONGEST]}…"
     near = difflib.get_close_matches(name, names, n=1, cutoff=0.5)
     hint = f"did you mean '{near[0]}'? Known" if near else "known"
     return ConfigError(f"unknown {kind} '{name}'; {hint}: {', '.join(names)}")

@@ -15,7 +15,7 @@ from PIL import Image
 from scipy.spatial.distance import cdist
 
 import papm.data
-from papm.data.base import _READERS, Annotation, Entry, Reader, file_formats
+from papm.data.base import READERS, Annotation, Entry, Reader, file_formats
 from papm.data.check import Finding, Severity, check, has_errors
 from papm.data.summary import summary
 from papm.errors import ConfigError
@@ -323,7 +323,7 @@ def test_overlapping_splits_count_once_and_published_numbers_are_told(tmp_path: 
     made = Reader("made-up", "for this test", entries, expected={"all": (1, 2), "fold1": (1, None), "*": (1, 2)})
     seen: list[tuple[int, int]] = []
     with pytest.MonkeyPatch.context() as patch:
-        patch.setitem(_READERS, "made-up", made)
+        patch.setitem(READERS._items, "made-up", made)
         found = check("made-up", tmp_path, on_item=lambda done, total: seen.append((done, total)))
     assert seen == [(1, 1)]
     assert [f.message for f in found] == [
@@ -379,7 +379,7 @@ def test_the_border_of_published_data_stays_as_published(tmp_path: Path, monkeyp
     made = Reader(
         "odd", "for this test", lambda root: {"all": [Entry("a", root / "a.png", None, lambda: Annotation(at))]}
     )
-    monkeypatch.setitem(_READERS, "odd", made)
+    monkeypatch.setitem(READERS._items, "odd", made)
     [warning] = [f for f in check("odd", tmp_path) if f.severity == "warning"]
     assert warning.message.endswith("1 point outside the 40×30 image, the farthest at (40.0, 7.0), on its border")
     assert torch.equal(papm.data.open("odd", tmp_path)["all"][0].points, at)

@@ -243,7 +243,7 @@ def test_published_layouts_are_left_to_their_readers(tmp_path: Path, monkeypatch
     assert papm.data.parse_spec(str(tmp_path))[0] == "folder"
     from papm.data import base
 
-    monkeypatch.setitem(base._READERS, "other", base.Reader("other", "", recognise=lambda root: root == tmp_path))
+    monkeypatch.setitem(base.READERS._items, "other", base.Reader("other", "", recognise=lambda root: root == tmp_path))
     assert papm.data.parse_spec(str(tmp_path))[0] == "other"  # although registered later
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -13,7 +12,7 @@ from hypothesis import strategies as st
 from PIL import Image
 
 from papm import data
-from papm.data.resize import OPTIONS, USUAL, Resize, of_config, resized, resolved, take
+from papm.data.resize import OPTIONS, USUAL, Resize, resized, resolved, take
 from papm.errors import ConfigError, DataError
 from papm.images import resize_image
 from papm.structures import Sample
@@ -79,8 +78,6 @@ def test_options() -> None:
             take("folder", wrong)
     with pytest.raises(ConfigError, match=r"min_side=512 is more than max_side=256"):
         take("folder", {"min_side": 512, "max_side": 256})
-    assert of_config({}) == Resize() and of_config({"options": None}) == Resize()
-    assert of_config({"options": {"max_side": 640, "origin": 0.5}}) == Resize(max_side=640)
 
 
 def region() -> torch.Tensor:
@@ -139,13 +136,6 @@ def test_rounding_carries_no_point_across_the_border(photo: Path) -> None:
     for side in range(16, 1000, 7):
         after = resized(sample, (side, side))
         assert after.inside.all() and float((after.points - side).abs().max()) < 1e-3
-
-
-def test_a_perspective_map_is_in_pixels_of_the_new_size(photo: Path) -> None:
-    before = replace(sample_of(photo), perspective=lambda: torch.full((60, 100), 40.0))
-    for size, scale in (((30, 50), 0.5), ((120, 200), 2.0)):
-        made = resized(before, size).perspective
-        assert made is not None and torch.allclose(made(), torch.full(size, 40.0 * scale))
 
 
 def test_shrinking_is_antialiased_and_growing_keeps_flat_areas() -> None:

@@ -317,9 +317,9 @@ def test_a_used_folder_is_refused_without_resume_and_with_other_settings(tmp_pat
 
 
 HOLD = """
-import fcntl, sys
-stream = open(sys.argv[1], "w")
-fcntl.lockf(stream, fcntl.LOCK_EX)
+import filelock, sys
+lock = filelock.FileLock(sys.argv[1])
+lock.acquire()
 print("held", flush=True)
 sys.stdin.read()
 """
@@ -349,16 +349,41 @@ def test_a_folder_has_one_training_at_a_time(tmp_path: Path) -> None:
 
 
 def test_a_process_has_one_training_in_a_folder(tmp_path: Path) -> None:
-    """Its own lock does not keep it out, and to open and close the file again would let others in."""
+    """A second one in the same process is refused, which must not let others in."""
     with run_folder.alone(tmp_path / "run"):
         with pytest.raises(ConfigError, match="another training"), run_folder.alone(tmp_path / "." / "run"):
             pass
-        look = "import fcntl, sys; fcntl.lockf(open(sys.argv[1], 'w'), fcntl.LOCK_EX | fcntl.LOCK_NB)"
+        look = "import filelock, sys; filelock.FileLock(sys.argv[1], blocking=False).acquire()"
         other = subprocess.run([sys.executable, "-c", look, str(tmp_path / "run" / ".lock")], capture_output=True)
-        assert b"BlockingIOError" in other.stderr
+        assert b"Timeout" in other.stderr
     with run_folder.alone(tmp_path / "run"):
         pass
     assert not (tmp_path / "run").exists()
+
+
+def test_a_loader_process_does_not_keep_the_lock_of_a_killed_training(tmp_path: Path) -> None:
+    """Loader processes are forks, and outlive a killed training for some seconds."""
+    code = """
+import os, signal, sys, time
+from pathlib import Path
+from papm.engine import run_folder
+with run_folder.alone(Path(sys.argv[1])):
+    if os.fork() == 0:
+        time.sleep(60)
+        os._exit(0)
+    print("forked", flush=True)
+    os.kill(os.getpid(), signal.SIGKILL)
+"""
+    training = subprocess.Popen(
+        [sys.executable, "-c", code, str(tmp_path / "run")], stdout=subprocess.PIPE, start_new_session=True
+    )
+    try:
+        assert training.stdout is not None and training.stdout.readline() == b"forked\n"
+        training.wait(timeout=60)
+        with run_folder.alone(tmp_path / "run"):
+            pass
+    finally:
+        os.killpg(training.pid, signal.SIGKILL)
 
 
 def test_a_folder_that_was_replaced_does_not_hide_what_happened(tmp_path: Path) -> None:

@@ -15,9 +15,11 @@ import torch
 from papm import checkpoint, imagenet, models
 from papm.checkpoint import ModelSpec
 from papm.cli.main import main
+from papm.data.resize import Resize
 from papm.errors import ConfigError, DataError
 from papm.export import check_onnx, export_onnx, onnx_metadata
 from papm.export.onnx import SIZES
+from papm.inference import Inference
 from papm.structures import DensityOutput
 from papm.version import __version__
 
@@ -47,7 +49,13 @@ def build(name: str, **options: Any) -> models.Network:
     return models.create(name, **options).eval()
 
 
-@pytest.mark.parametrize(("name", "options"), NETWORKS, ids=[name for name, _ in NETWORKS])
+@pytest.mark.parametrize(
+    ("name", "options"),
+    [
+        pytest.param(name, options, id=name, marks=() if name == "tiny" else pytest.mark.slow)
+        for name, options in NETWORKS
+    ],
+)
 def test_the_file_gives_what_the_network_gives(name: str, options: dict[str, Any], tmp_path: Path) -> None:
     network = build(name, **options).train()
     file = export_onnx(network, tmp_path / "model.onnx")
@@ -85,10 +93,11 @@ def test_openvino_reads_the_file(name: str, options: dict[str, Any], tmp_path: P
 
 
 @pytest.mark.parametrize(("name", "options"), [NETWORKS[0], NETWORKS[-1]], ids=["tiny", "p2pnet"])
+@pytest.mark.slow
 def test_a_frame_is_part_of_the_file(name: str, options: dict[str, Any], tmp_path: Path) -> None:
     network = build(name, **options)
     file = export_onnx(network, tmp_path / "plain.onnx")
-    models.set_frame(network, 32)
+    network.inference = Inference(frame=32)
     assert check_onnx(file, network) > LIMIT
     assert check_onnx(export_onnx(network, tmp_path / "framed.onnx"), network) < LIMIT
 
@@ -114,6 +123,7 @@ def test_a_file_for_one_size(tmp_path: Path) -> None:
         export_onnx(network, tmp_path / "x.onnx", size=(0, 5), dynamic=False)
 
 
+@pytest.mark.slow
 def test_a_changed_weight_is_noticed(tmp_path: Path) -> None:
     network = build("tiny", activation="abs")
     file = export_onnx(network, tmp_path / "model.onnx")
@@ -122,9 +132,10 @@ def test_a_changed_weight_is_noticed(tmp_path: Path) -> None:
     assert check_onnx(file, network, [(16, 16)]) > 0.01
 
 
+@pytest.mark.slow
 def test_metadata_of_a_checkpoint(tmp_path: Path) -> None:
     network = build("tiny")
-    spec = ModelSpec("tiny", {}, "al-papm", {"options": {"min_side": 512}}, 7, ("car", "bus"))
+    spec = ModelSpec("tiny", {}, "al-papm", {}, 7, Inference(resize=Resize(min_side=512), classes=("car", "bus")))
     checkpoint.save(tmp_path / "best.ckpt", spec, network.state_dict())
     about = onnx_metadata(export_onnx(tmp_path, tmp_path / "model.onnx"))
     assert about["backbone"] == "tiny" and about["method"] == "al-papm" and about["version"] == __version__
@@ -133,9 +144,10 @@ def test_metadata_of_a_checkpoint(tmp_path: Path) -> None:
     assert tuple(about["mean"]) == imagenet.MEAN and tuple(about["std"]) == imagenet.STD
 
 
+@pytest.mark.slow
 def test_a_number_in_a_text_stays_a_text(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("papm.export.onnx.__version__", "1.0")
-    spec = ModelSpec("tiny", {}, "true", {}, 7, ("1", "müßig"))
+    spec = ModelSpec("tiny", {}, "true", {}, 7, Inference(classes=("1", "müßig")))
     about = onnx_metadata(export_onnx(build("tiny"), tmp_path / "model.onnx", spec=spec))
     assert about["version"] == "1.0" and about["method"] == "true" and about["classes"] == ["1", "müßig"]
 
@@ -179,6 +191,7 @@ def test_the_command_writes_checks_and_says(run: Path, tmp_path: Path, capsys: p
 
 
 @pytest.mark.parametrize("before", [None, b"of yesterday"])
+@pytest.mark.slow
 def test_a_file_that_differs_is_not_written(
     run: Path,
     tmp_path: Path,
@@ -232,6 +245,7 @@ def test_no_checkpoint(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> No
     assert not (tmp_path / "new").exists()
 
 
+@pytest.mark.slow
 def test_a_place_that_cannot_be_written(run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "taken.onnx").mkdir()
     (tmp_path / "file").write_text("")

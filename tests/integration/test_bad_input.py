@@ -130,6 +130,13 @@ def test_train_refuses_wrong_words(
     assert not out and not (tmp_path / "run").exists()
 
 
+def test_what_is_quoted_may_be_of_any_length(tmp_path: Path, run: Run) -> None:
+    """The sentence still begins with the key and ends as it did."""
+    code, _, err = run("train", "synthetic", *QUICK, "--out", tmp_path / "run", f"margin={'a' * 100_000}")
+    one_sentence(code, err, "margin is a whole number, not 'aaa", "aaa'")
+    assert len(err) < 1100
+
+
 def test_train_refuses_unknown_data(tmp_path: Path, run: Run) -> None:
     code, _, err = run("train", "shanghaitech:nowhere", *QUICK, "--out", tmp_path / "run")
     one_sentence(code, err, "shanghaitech", "shanghaitech-a")
@@ -270,7 +277,7 @@ def test_images_in_a_folder_of_another_name(tmp_path: Path, photos: Path, run: R
 
 
 def test_train_warns_of_what_takes_days_and_of_a_choice_by_chance(tmp_path: Path, photos: Path, run: Run) -> None:
-    from papm.cli.train import before_training
+    from papm.cli.advice import before_training
     from papm.config import TrainConfig
 
     slow, empty = before_training(TrainConfig(data="x", backbone="vgg19", device="cpu"))
@@ -414,6 +421,6 @@ def test_predict_refuses_altered_checkpoints(
 
 def test_predict_enlarges_no_image_beyond_the_limit(tmp_path: Path, model: Path, run: Run) -> None:
     Image.new("RGB", (4000, 2)).save(tmp_path / "strip.png")
-    path = altered(model, tmp_path / "altered.ckpt", "papm", "config", "options", "min_side", to=8192)
+    path = altered(model, tmp_path / "altered.ckpt", "papm", "config", "options", "min_side", to=4096)
     code, _, err = run("predict", path, tmp_path / "strip.png", "--out", tmp_path / "results", "--device", "cpu")
-    one_sentence(code, err, "strip.png", "would be enlarged to 16384000×8192")
+    one_sentence(code, err, "strip.png", "would be enlarged to 8192000×4096")

@@ -69,6 +69,7 @@ def test_a_broken_model_is_not_exported(broken: Path, tmp_path: Path, run_papm: 
     assert [p.name for p in tmp_path.iterdir()] == ["bad.ckpt"]
 
 
+@pytest.mark.slow
 def test_a_comparison_with_nan_fails(tmp_path: Path) -> None:
     """The difference of two outputs that are not numbers is no 0.0."""
     pytest.importorskip("onnxruntime")

@@ -31,6 +31,7 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
+@pytest.mark.slow
 def test_a_dry_run_says_what_and_how_long_and_writes_nothing(run_papm: Papm, here: Path) -> None:
     code, out, _ = run_papm("robustness", DATA, "--dry-run", *SMALL)
     assert code == 0 and "¼, ½ and 1 × the median distance between neighbouring training dots" in out

@@ -14,13 +14,14 @@ import torch
 from PIL import Image
 
 from papm import checkpoint, data, models
-from papm.cli.dataset_io import pool
 from papm.config import from_mapping, load
+from papm.data.convert import pool
 from papm.data.resize import Resize
 from papm.engine import train as engine
 from papm.engine.build import resolve, with_bounds
 from papm.engine.evaluate import evaluate
 from papm.engine.result import scores
+from papm.inference import Inference
 from papm.metrics.game import game
 from papm.predict.predictor import Counter
 
@@ -80,7 +81,7 @@ def test_an_image_shrunk_more_than_any_of_the_training_is_told(
     small: Path, run_papm: Run, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     """The rule that halved every training image would make a mosaic's objects tiny."""
-    assert Counter.load(small, "cpu").spec.scales == pytest.approx((0.5, 0.5, 0.5))
+    assert Counter.load(small, "cpu").inference.scales == pytest.approx((0.5, 0.5, 0.5))
     mosaics = [noise(tmp_path / f"mosaic{k}.png", 960, 640) for k in range(2)]
     words = ("predict", small, "--device", "cpu", "--out", tmp_path / "out")
     code, out, err = run_papm(*words, *mosaics, noise(tmp_path / "usual.png", 96, 72), "--json")
@@ -111,7 +112,7 @@ def test_a_model_that_does_not_know_its_training_sizes_goes_by_the_factor(
     run_papm: Run, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     network = models.create("tiny")
-    spec = checkpoint.ModelSpec("tiny", method="hd-papm", config={"options": {"max_side": 64}})
+    spec = checkpoint.ModelSpec("tiny", method="hd-papm", inference=Inference(resize=Resize(max_side=64)))
     checkpoint.save(tmp_path / "old.ckpt", spec, network.state_dict())
     for width, warned in ((250, False), (300, True)):
         caplog.clear()

@@ -142,6 +142,7 @@ def test_a_stopped_study_goes_on(run_papm: Papm, here: Path, number: signal.Sign
     assert len(list((here / "results").rglob("*.json"))) == 1
 
 
+@pytest.mark.slow
 def test_a_training_that_fails_is_named(run_papm: Papm, here: Path) -> None:
     (here / "empty").mkdir()
     only = ["--data", "trancos=empty", "--only", "al-papm"]

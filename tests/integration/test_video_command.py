@@ -15,10 +15,11 @@ from PIL import Image
 from papm import checkpoint, models
 from papm.checkpoint import ModelSpec
 from papm.data.readers.regions import inside
+from papm.inference import Inference
+from papm.predict.prediction import Prediction
 from papm.predict.predictor import Counter
 from papm.predict.video import Video, VideoWriter
 from papm.report.video import over_time
-from papm.structures import Prediction
 
 pytest.importorskip("cv2")
 Run = Callable[..., tuple[int, str, str]]
@@ -140,7 +141,7 @@ def test_a_place_that_the_pictures_cannot_take_costs_no_counts(world: Path, run_
 def test_json_has_the_counts_of_classes_and_models(world: Path, run_papm: Run) -> None:
     for name in ("m", "n"):
         network = models.create("tiny", num_classes=2)
-        spec = ModelSpec("tiny", {"num_classes": 2}, "hd-papm", classes=("car", "bus"))
+        spec = ModelSpec("tiny", {"num_classes": 2}, "hd-papm", inference=Inference(classes=("car", "bus")))
         checkpoint.save(world / f"{name}.ckpt", spec, network.state_dict())
     code, said, _ = predict(run_papm, world, world / "clip.webm", "--every", 9, "--with", world / "n.ckpt", "--json")
     (frame,) = json.loads(said)[0]["frames"]

@@ -16,7 +16,7 @@ from papm.methods import METHODS
 from papm.structures import DensityOutput, PointBatch
 
 STRIDE, CELLS = 8, 6
-NAMES = sorted(set(losses.names()) - {m.loss for m in METHODS.values() if m.network == "points"})
+NAMES = sorted(set(losses.names()) - {m.loss for m in map(METHODS.get, METHODS) if m.network == "points"})
 
 
 def scene(classes: int, seed: int = 0) -> tuple[Tensor, PointBatch, LossContext]:

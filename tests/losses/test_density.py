@@ -28,7 +28,7 @@ STRIDE, SIDE = 8, 64
 
 
 # Losses of point networks have tests of their own.
-NAMES = sorted(set(losses.names()) - {m.loss for m in METHODS.values() if m.network == "points"})
+NAMES = sorted(set(losses.names()) - {m.loss for m in map(METHODS.get, METHODS) if m.network == "points"})
 
 
 def make(name: str) -> losses.CountingLoss:

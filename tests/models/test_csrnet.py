@@ -50,11 +50,11 @@ def test_an_output_sees_the_receptive_field_and_no_more(network: DensityNetwork)
     width = 8 * 41
     image = torch.rand(1, 3, 8, width).requires_grad_()
     open_network(image).density[..., 20].sum().backward()
-    assert image.grad is not None and open_network.reach == 42 + 6 * 2 * 8
+    assert image.grad is not None and open_network.receptive_field == 42 + 6 * 2 * 8
     seen = image.grad.abs().sum((0, 1, 2)).nonzero()[:, 0]
     # Max-pooling passes the gradient to one pixel of its window, so that the far edge may miss a few.
-    assert 20 * 8 - open_network.reach <= seen.min() <= 20 * 8 - open_network.reach + 7
-    assert 21 * 8 + open_network.reach - 8 <= seen.max() < 21 * 8 + open_network.reach
+    assert 20 * 8 - open_network.receptive_field <= seen.min() <= 20 * 8 - open_network.receptive_field + 7
+    assert 21 * 8 + open_network.receptive_field - 8 <= seen.max() < 21 * 8 + open_network.receptive_field
 
 
 def test_starts_small_and_normal(network: DensityNetwork) -> None:
@@ -94,5 +94,7 @@ def test_relu_starts_near_the_density_of_a_crowd() -> None:
 
 
 def test_unknown_activation() -> None:
-    with pytest.raises(ConfigError, match="activation must be one of relu, abs, relu-live, none, not 'gelu'"):
+    with pytest.raises(
+        ConfigError, match=r"unknown activation of network 'csrnet' 'gelu'; .*nown: abs, none, relu, relu-live"
+    ):
         models.create("csrnet", activation="gelu")

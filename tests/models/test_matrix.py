@@ -30,7 +30,7 @@ from papm.structures import Batch, DensityOutput
 
 DENSITY = [n for n in models.names() if models.info(n).kind == "density"]
 POINTS = [n for n in models.names() if models.info(n).kind == "points"]
-POINT_LOSSES = [m.loss for m in methods.METHODS.values() if m.network == "points"]
+POINT_LOSSES = [m.loss for m in map(methods.METHODS.get, methods.METHODS) if m.network == "points"]
 DENSITY_LOSSES = [n for n in losses.names() if n not in POINT_LOSSES]
 RELATIVE = {"uot": "gl"}  # losses that are no method: trained as the method they vary
 CROP, BATCH = 32, 2
@@ -38,7 +38,7 @@ RATE = 2e-5  # a step this small goes downhill if the gradient points there at a
 
 
 def test_the_matrix_is_whole() -> None:
-    assert set(DENSITY_LOSSES) >= {m.loss for m in methods.METHODS.values() if m.network == "density"}
+    assert set(DENSITY_LOSSES) >= {m.loss for m in map(methods.METHODS.get, methods.METHODS) if m.network == "density"}
     assert set(DENSITY_LOSSES) - set(RELATIVE) <= set(methods.METHODS) and set(POINT_LOSSES) <= set(methods.METHODS)
     assert len(DENSITY) >= 6 and len(DENSITY_LOSSES) >= 14 and POINTS == ["p2pnet"]
 
@@ -163,7 +163,7 @@ def test_what_was_learned_is_what_is_loaded(backbone: str, tmp_path: Path) -> No
 
 
 @pytest.mark.parametrize("backbone", DENSITY)
-@pytest.mark.parametrize("method", [m for m in methods.METHODS if methods.METHODS[m].network == "points"])
+@pytest.mark.parametrize("method", [m for m in methods.METHODS if methods.method(m).network == "points"])
 def test_points_are_refused_by_maps(backbone: str, method: str) -> None:
     with pytest.raises(
         ConfigError, match=f"method '{method}' trains networks that give points, '{backbone}' gives"
@@ -172,7 +172,7 @@ def test_points_are_refused_by_maps(backbone: str, method: str) -> None:
     assert "\n" not in str(e.value) and "--backbone p2pnet" in str(e.value)
 
 
-@pytest.mark.parametrize("method", [m for m in methods.METHODS if methods.METHODS[m].network == "density"])
+@pytest.mark.parametrize("method", [m for m in methods.METHODS if methods.method(m).network == "density"])
 def test_maps_are_refused_by_points(method: str) -> None:
     with pytest.raises(ConfigError, match="trains networks that give density maps, 'p2pnet' gives points") as e:
         settings("p2pnet", method)

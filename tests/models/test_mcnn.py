@@ -58,7 +58,7 @@ def test_an_output_sees_34_pixels_around_its_cell() -> None:
             parameter.abs_()
     image = torch.rand(1, 3, 4, 4 * 41).requires_grad_()
     network(image).density[..., 20].sum().backward()
-    assert image.grad is not None and network.reach == 34
+    assert image.grad is not None and network.receptive_field == 34
     seen = image.grad.abs().sum((0, 1, 2)).nonzero()[:, 0]
     assert 80 - 34 <= seen.min() <= 80 - 34 + 3
     assert 84 + 34 - 4 <= seen.max() < 84 + 34

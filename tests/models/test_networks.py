@@ -24,7 +24,6 @@ VARIANTS: list[tuple[str, dict[str, Any]]] = [
     ("tiny", {"stride": 8, "activation": "abs", "num_classes": 3}),
     ("vgg19", {"stride": 4, "activation": "abs", "num_classes": 2}),
     ("vgg19", {"stride": 2, "upsample": "nearest", "head_init": "normal"}),
-    ("vgg19", {"rebalance": "rms"}),
     ("csrnet", {"activation": "abs", "num_classes": 2}),
     ("mcnn", {"num_classes": 2}),
     ("msfanet", {"form": "qnrf"}),
@@ -123,9 +122,9 @@ def test_images_of_a_batch_do_not_mix(build: Build, name: str) -> None:
 @torch.no_grad()
 def test_moving_the_image_moves_the_map(build: Build, name: str, options: dict[str, Any], axis: int) -> None:
     network = build(name, **{"activation": "abs", **options})
-    assert network.reach is not None
+    assert network.receptive_field is not None
     step, cells = network.multiple, network.multiple // network.stride
-    margin = -(-network.reach // step) * step
+    margin = -(-network.receptive_field // step) * step
     length = 2 * margin + 2 * step
     strip = images(32, length + step)
     strip = strip if axis == -1 else strip.mT.contiguous()
@@ -141,18 +140,18 @@ def test_moving_the_image_moves_the_map(build: Build, name: str, options: dict[s
     ("name", "options"), [*((name, {}) for name in LOCAL), ("tiny", {"stride": 2}), ("vgg19", {"stride": 4})]
 )
 @torch.no_grad()
-def test_reach_bounds_what_a_cell_sees(build: Build, name: str, options: dict[str, Any]) -> None:
+def test_the_receptive_field_bounds_what_a_cell_sees(build: Build, name: str, options: dict[str, Any]) -> None:
     network = build(name, **{"activation": "abs", **options})
-    assert network.reach is not None
-    width = 2 * network.reach + 6 * network.multiple
+    assert network.receptive_field is not None
+    width = 2 * network.receptive_field + 6 * network.multiple
     cell = width // network.stride // 2
-    near = slice(cell * network.stride - network.reach, (cell + 1) * network.stride + network.reach)
+    near = slice(cell * network.stride - network.receptive_field, (cell + 1) * network.stride + network.receptive_field)
     image, other = images(16, width), images(16, width, seed=1)
     other[..., near] = image[..., near]
     value = network(image).density[..., cell]
     torch.testing.assert_close(network(other).density[..., cell], value, rtol=1e-4, atol=1e-6)
     close = images(16, width, seed=2)  # and the bound is not idle: half as far is too little
-    half = slice(near.start + network.reach // 2, near.stop - network.reach // 2)
+    half = slice(near.start + network.receptive_field // 2, near.stop - network.receptive_field // 2)
     close[..., half] = image[..., half]
     assert not torch.allclose(network(close).density[..., cell], value, rtol=1e-4, atol=1e-6)
 
@@ -165,14 +164,14 @@ def test_corner_on_corner_is_not_local(build: Build, upsample: str) -> None:
     features = torch.rand(1, 512, 2, 24, generator=torch.Generator().manual_seed(0))
     head: Any = network.head
     whole, part = (head(x)[..., 16:24] for x in (features, features[..., :20]))
-    assert torch.allclose(whole, part, rtol=1e-4) == (network.reach is not None)
+    assert torch.allclose(whole, part, rtol=1e-4) == (network.receptive_field is not None)
 
 
 @pytest.mark.parametrize("name", [name for name in NAMES if name not in LOCAL])
 @torch.no_grad()
 def test_what_is_not_local_sees_the_far_end(build: Build, name: str) -> None:
     network = build(name, activation="abs")
-    assert network.reach is None
+    assert network.receptive_field is None
     image, other = images(32, 640), images(32, 640, seed=1)
     other[..., :608] = image[..., :608]
     exact = copy.deepcopy(network).double()

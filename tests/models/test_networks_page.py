@@ -1,4 +1,4 @@
-"""The figures of docs/networks.md are those of the networks: parameters, operations, strides, reach."""
+"""The figures of docs/networks.md are those of the networks: parameters, operations, strides, receptive fields."""
 
 from __future__ import annotations
 
@@ -41,11 +41,11 @@ def test_the_table_tells_the_truth(name: str, options: dict[str, Any]) -> None:
         network(torch.zeros(1, 3, 256, 256))
     assert gflop == f"{counter.get_total_flops() / 1e9:.1f}"
     assert int(stride.split()[0]) == network.stride
-    assert reach == ("whole image" if network.reach is None else f"{network.reach} px")
-    if network.reach is not None:
+    assert reach == ("whole image" if network.receptive_field is None else f"{network.receptive_field} px")
+    if network.receptive_field is not None:
         section = PAGE.partition(f"\n## {name}\n")[2].partition("\n## ")[0]
         found = re.search(r"an output sees (\d+) px", section)
-        assert found is not None and int(found[1]) == network.stride + 2 * network.reach
+        assert found is not None and int(found[1]) == network.stride + 2 * network.receptive_field
 
 
 def test_every_network_has_a_section_with_what_was_measured() -> None:

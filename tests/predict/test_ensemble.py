@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import json
+from dataclasses import replace
 from pathlib import Path
 from statistics import fmean
 from typing import Any
@@ -15,7 +16,9 @@ from torch import Tensor
 import papm
 from papm import checkpoint, models
 from papm.checkpoint import ModelSpec
+from papm.data.resize import Resize
 from papm.errors import ConfigError
+from papm.inference import Inference
 from papm.predict.ensemble import Ensemble
 from papm.predict.predictor import Counter
 from papm.predict.results import write_results
@@ -34,7 +37,8 @@ def counter(
     last = [p for name, p in network.named_parameters() if name.endswith("bias") and "offsets" not in name][-1]
     with torch.no_grad():
         last.add_(lift * torch.arange(last.numel()).clamp(max=1) if backbone == "p2pnet" else lift)
-    return Counter(network, ModelSpec(backbone, options, classes=classes), "cpu")
+    inference = replace(network.inference, classes=classes)
+    return Counter(network, ModelSpec(backbone, options, inference=inference), "cpu")
 
 
 def picture(h: int = 45, w: int = 70) -> Tensor:
@@ -57,7 +61,7 @@ def test_the_count_is_the_mean_and_the_first_map_is_scaled_to_it() -> None:
 @pytest.mark.parametrize("expected", [True, False])
 def test_a_point_network_gives_as_many_points_as_are_counted(expected: bool) -> None:
     first, second = counter("p2pnet", 0), counter("tiny", 1, lift=0.8)
-    first.network.expected = expected
+    first = Counter(first.network, first.spec, "cpu", count="expected" if expected else "points")
     found = Ensemble([first, second]).predict(picture())
     own = first.predict(picture())
     assert own.points is not None and found.points is not None and found.scores is not None
@@ -105,7 +109,7 @@ def test_one_model_alone_is_itself() -> None:
 
 def test_each_model_resizes_by_its_own_rule_and_counts_in_the_region() -> None:
     plain, shrunk = counter(lift=0.2), counter(seed=1, lift=0.4)
-    shrunk = Counter(shrunk.network, ModelSpec("tiny", {}, config={"options": {"max_side": 40}}), "cpu")
+    shrunk = Counter(shrunk.network, ModelSpec("tiny", {}, inference=Inference(resize=Resize(max_side=40))), "cpu")
     assert shrunk.resize.size(45, 70) != (45, 70)
     roi = torch.zeros(45, 70, dtype=torch.bool)
     roi[:, 30:] = True

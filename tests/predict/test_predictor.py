@@ -18,6 +18,7 @@ from papm.data.resize import Resize
 from papm.engine import train as engine
 from papm.engine.build import resolve
 from papm.errors import CheckpointError, ConfigError, DataError
+from papm.inference import Inference
 from papm.predict.ensemble import Ensemble
 from papm.predict.predictor import Counter, class_counts, counts, infer, objects, pick_device
 from papm.structures import DensityOutput, PointProposals, Sample
@@ -162,13 +163,13 @@ class Dots(nn.Module):
     def __init__(self) -> None:
         super().__init__()
         self.anchor = nn.Parameter(torch.zeros(1))
-        self.expected = False
+        self.inference = Inference(decode="threshold")
 
     def forward(self, images: Tensor) -> PointProposals:
         points = torch.tensor([[[3.0, 4.0], [20.0, 10.0], [9.0, 9.0]]])
         score = torch.tensor([[3.0, 2.0, -2.0]])
         logits = torch.stack([torch.zeros(1, 3), score], -1)
-        return PointProposals(points, logits, points[0], expected=self.expected)
+        return PointProposals(points, logits, points[0], expected=self.inference.decode == "expected")
 
 
 def test_a_point_network_counts_its_points() -> None:
@@ -202,7 +203,7 @@ def test_the_sum_of_chances_is_the_count_that_was_learned(weight: float) -> None
 
     optimizer.step(closure)  # type: ignore[no-untyped-call]
     made = PointProposals(torch.zeros(1, 2, 2), logits.detach()[None], torch.zeros(2, 2), weight, True)
-    torch.testing.assert_close(made.chances[0], often[:, 1:], rtol=1e-3, atol=1e-4)
+    torch.testing.assert_close(made.probabilities[0], often[:, 1:], rtol=1e-3, atol=1e-4)
     torch.testing.assert_close(counts(made), often[:, 1:].sum()[None], rtol=1e-3, atol=1e-4)
     torch.testing.assert_close(class_counts(made)[0], often[:, 1:].sum(0), rtol=1e-3, atol=1e-4)
 
@@ -221,7 +222,7 @@ def test_chances_are_counted_and_scores_are_not() -> None:
     left = torch.ones(1, 1, dtype=torch.bool)
     assert float(counts(made, roi=~left)[0]) == 0 and counts(made, roi=left).tolist() == counts(made).tolist()
     no_weight = dataclasses.replace(made, background=0.0, logits=torch.full((2, 5, 2), 50.0).cumsum(-1))
-    assert torch.isfinite(no_weight.chances).all()
+    assert torch.isfinite(no_weight.probabilities).all()
 
 
 def test_a_counter_counts_as_its_network_was_trained_or_as_asked() -> None:
@@ -242,10 +243,12 @@ def test_points_that_nobody_asked_for_are_not_looked_for(
     torch.manual_seed(0)
     network = models.create("p2pnet", trunk="tiny", num_classes=max(1, len(classes)))
     torch.nn.init.normal_(network.classes.output.weight)  # scores that differ
-    made = Counter(network, ModelSpec("p2pnet", classes=classes), "cpu", count=count)
+    made = Counter(
+        network, ModelSpec("p2pnet", inference=Inference(decode="threshold", classes=classes)), "cpu", count=count
+    )
     found = made.predict(picture())
     assert found.points is not None and found.count > 0
-    for name in ("papm.chances.gather", "papm.localize.from_proposals"):
+    for name in ("papm.localize.expected_points", "papm.localize.from_proposals"):
         monkeypatch.setattr(name, lambda *_: pytest.fail("points were looked for"))
     without = made.predict(picture(), points=False)
     assert without.points is without.scores is without.labels is None
@@ -284,14 +287,14 @@ def test_how_points_are_counted_is_kept_with_the_model(tmp_path: Path) -> None:
     config = resolve("p2pnet", "p2pnet", {**given, "count": "expected", "loss": {"background_weight": 0.25}})
     made = engine.train(config, tmp_path / "run")
     network = Counter.load(tmp_path / "run").network
-    assert network.expected and network.background == 0.25
-    assert not Counter.load(tmp_path / "run", count="points").network.expected
+    assert network.inference.decode == "expected" and network.inference.background == 0.25
+    assert Counter.load(tmp_path / "run", count="points").network.inference.decode == "threshold"
     assert made.result is not None
     by_count = made.result["mae_by_count"]
     assert by_count["expected"] == pytest.approx(made.result["mae"]) and set(by_count) == {"points", "expected"}
     image = torch.zeros(3, 90, 150, dtype=torch.uint8)
     whole, tiled = (
-        Counter.load(tmp_path / "run", tile=t).predict(image).count for t in ("none", 64 + 2 * network.reach)
+        Counter.load(tmp_path / "run", tile=t).predict(image).count for t in ("none", 64 + 2 * network.receptive_field)
     )
     assert tiled == pytest.approx(whole, rel=1e-3)
 

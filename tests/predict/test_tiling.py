@@ -80,7 +80,7 @@ def test_what_is_small_is_taken_whole(monkeypatch: pytest.MonkeyPatch) -> None:
     assert side_of(net, (9999, 9999), "none") is None
     assert side_of(net, (300, 200), 300) is None and side_of(net, (301, 20), "300") == 300
     man = models.create("msfanet")
-    assert man.reach is None and side_of(man, (3000, 3000)) is None
+    assert man.receptive_field is None and side_of(man, (3000, 3000)) is None
     assert side_of(man, (9000, 9000)) == tiling.APPROXIMATE.side
 
 
@@ -90,14 +90,14 @@ def test_what_is_small_is_taken_whole(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize("name", LOCAL)
 def test_tiles_of_a_local_network_give_the_map_of_the_whole(name: str) -> None:
     net = network(name, activation="abs")
-    assert net.reach is not None
-    margin = -(-net.reach // net.multiple) * net.multiple
+    assert net.receptive_field is not None
+    margin = -(-net.receptive_field // net.multiple) * net.multiple
     side = 2 * margin + 4 * net.multiple
     # VGGs are slow and see far: a strip for them, cut along one side
     image = picture(side + 37 if name in SMALL else 37, side + 3 * net.multiple + 5)
     whole, cut = infer(net, image, "none"), infer(net, image, side)
     assert isinstance(whole, DensityOutput) and isinstance(cut, DensityOutput) and cut.stride == whole.stride
-    cuts = len(zones((image.shape[1], image.shape[2]), side, net.reach, net.multiple))
+    cuts = len(zones((image.shape[1], image.shape[2]), side, net.receptive_field, net.multiple))
     assert cuts >= (4 if name in SMALL else 2)
     largest = float(whole.density.max())
     torch.testing.assert_close(cut.density, whole.density, rtol=1e-4, atol=1e-5 * largest)
@@ -114,13 +114,13 @@ def test_fine_maps_in_tiles(stride: int) -> None:
     torch.testing.assert_close(cut.density, whole.density, rtol=1e-4, atol=1e-4 * float(whole.density.max()))
 
 
-def test_less_overlap_than_the_reach_would_be_wrong() -> None:
+def test_less_overlap_than_the_receptive_field_would_be_wrong() -> None:
     """The margin is needed: with half of it the maps differ."""
     net = network("tiny")
-    assert net.reach is not None
+    assert net.receptive_field is not None
     image = picture(301, 333)
     whole = infer(net, image, "none")
-    net.reach //= 4
+    net.receptive_field //= 4
     cut = infer(net, image, 224)
     assert isinstance(whole, DensityOutput) and isinstance(cut, DensityOutput)
     assert not torch.allclose(cut.density, whole.density, rtol=1e-4, atol=1e-4 * float(whole.density.max()))
@@ -148,7 +148,7 @@ def test_what_looks_at_the_whole_image_is_cut_with_a_warning(caplog: pytest.LogC
     class Mean(nn.Module):
         """A map of the distance to the mean colour: every cell needs all pixels."""
 
-        multiple, stride, reach = 8, 8, None
+        multiple, stride, receptive_field = 8, 8, None
 
         def __init__(self) -> None:
             super().__init__()
@@ -184,7 +184,7 @@ def test_only_a_tile_becomes_floats() -> None:
     seen: list[int] = []
 
     class Watched(nn.Module):
-        reach, multiple, stride = 8, 8, 8
+        receptive_field, multiple, stride = 8, 8, 8
 
         def __init__(self) -> None:
             super().__init__()

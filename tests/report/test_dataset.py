@@ -15,7 +15,7 @@ from PIL import Image
 
 from papm import data
 from papm.data.base import Dataset
-from papm.data.look_alikes import look_alikes
+from papm.data.near_duplicates import near_duplicates
 from papm.report.dataset import write_dataset_page
 from papm.report.suspects import beyond, doubled, plain, repeated, suspects, tightness, unique
 from papm.structures import Sample
@@ -43,7 +43,7 @@ def splits(tmp_path: Path) -> dict[str, Dataset]:
 
 
 def test_the_page(splits: dict[str, Dataset], tmp_path: Path, read_page: Callable[[Path], Any]) -> None:
-    page = read_page(write_dataset_page(tmp_path / "page.html", "my <data>", splits, look_alikes(splits)))
+    page = read_page(write_dataset_page(tmp_path / "page.html", "my <data>", splits, near_duplicates(splits)))
     for words in (
         "my <data>",
         "The splits overlap",
@@ -59,7 +59,7 @@ def test_the_page(splits: dict[str, Dataset], tmp_path: Path, read_page: Callabl
         "points once, though 'empty' is in two splits"
     )
     pictures = [a for tag, a in page.tags if tag == "img"]
-    assert len(pictures) == 4 + 1 + 1 + 1 + 1 and "Alike across splits" not in page.text
+    assert len(pictures) == 4 + 1 + 1 + 1 + 1 and "Near-duplicates across splits" not in page.text
 
 
 def test_drawn_data_with_sizes_and_several_people(tmp_path: Path, read_page: Callable[[Path], Any]) -> None:

@@ -130,7 +130,7 @@ def test_a_diverged_network_is_reported_and_not_an_error(
     file = tmp_path / "run" / "predictions.csv"
     file.write_text(file.read_text() + "broken.jpg,nan,50,50\n")
     page = read_page(write_report(tmp_path / "run"))
-    assert "1 of 13 predicted counts is no number" in page.text
+    assert "1 of 13 predicted counts is not a number" in page.text
     table = page.text.partition("Worst images")[2]
     assert table.index("broken.jpg – 50 – –") < table.index("IMG_")
 
@@ -180,7 +180,9 @@ options = st.dictionaries(
 @given(
     st.fixed_dictionaries(
         {
-            "method": st.sampled_from(sorted(m.name for m in methods.METHODS.values() if m.network == "density")),
+            "method": st.sampled_from(
+                sorted(m.name for m in map(methods.METHODS.get, methods.METHODS) if m.network == "density")
+            ),
             "backbone": st.sampled_from(["tiny", "vgg19"]),
         },
         optional={

@@ -10,6 +10,7 @@ import tempfile
 import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -42,8 +43,10 @@ def counter_of(classes: tuple[str, ...] = (), backbone: str = "tiny", **options:
     torch.manual_seed(0)
     if classes:
         options["num_classes"] = len(classes)
-    spec = ModelSpec(backbone, options, "hd-papm", {"data": "folder:/home/anna/photos"}, 7, classes)
-    return Counter(models.create(backbone, **options), spec, "cpu")
+    network = models.create(backbone, **options)
+    inference = replace(network.inference, classes=classes)
+    spec = ModelSpec(backbone, options, "hd-papm", {"data": "folder:/home/anna/photos"}, 7, inference)
+    return Counter(network, spec, "cpu")
 
 
 def picture(h: int = 45, w: int = 70) -> Tensor:
@@ -156,7 +159,7 @@ def test_a_point_network_has_points_and_no_density() -> None:
 
 def test_the_model_says_when_it_sums_chances() -> None:
     counter = counter_of(backbone="p2pnet", trunk="tiny")
-    counter.network.expected = True
+    counter = Counter(counter.network, counter.spec, "cpu", count="expected")
     with client_of(counter) as client:
         assert client.get("/api/model").json()["counts"] == "expected"
 

@@ -24,7 +24,8 @@ import papm
 from papm import checkpoint, data, models
 from papm.checkpoint import ModelSpec
 from papm.data.readers.regions import inside
-from papm.predict.overlay import save_png
+from papm.draw import save_png
+from papm.inference import Inference
 
 CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
 pytestmark = [pytest.mark.slow, pytest.mark.skipif(CHROMIUM is None, reason="no Chromium here")]
@@ -44,7 +45,7 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
     Image.open(root / "photos" / "img2.png").save(root / "photos" / "scan.tif")
     options = {"num_classes": 2}
-    spec = ModelSpec("tiny", options, "hd-papm", {}, 7, ("car", "bus"))
+    spec = ModelSpec("tiny", options, "hd-papm", {}, 7, Inference(classes=("car", "bus")))
     for name in ("run", "other"):
         checkpoint.save(root / name / "best.ckpt", spec, models.create("tiny", **options).state_dict())
     return root

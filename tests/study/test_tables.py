@@ -85,7 +85,7 @@ def test_methods_quote_the_same_figures() -> None:
         if c.settings["method"] != "gaussian" or n == "hd-papm-shape"  # the bandwidth of the others is not known
         if c.settings.get("loss.shape", 8) == 8
     }
-    for method in methods.METHODS.values():
+    for method in map(methods.METHODS.get, methods.METHODS):
         if method.shanghaitech_a is not None:
             backbone = "p2pnet" if method.network == "points" else "vgg19"
             assert quoted[method.name, backbone] == method.shanghaitech_a, method.name

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import warnings
 
 import hypothesis.strategies as st
 import pytest
@@ -13,7 +12,7 @@ from torch import Tensor
 
 from papm.errors import ConfigError, DataError
 from papm.structures import PointBatch
-from papm.transport import TransportResult, TransportWarning, create_cost, grid_sinkhorn, native, sinkhorn
+from papm.transport import TransportResult, create_cost, grid_sinkhorn, native, sinkhorn
 from papm.transport.solve import Solver
 from papm.transport.windows import WindowProblem, cell_centres
 
@@ -303,63 +302,11 @@ def test_equal_points_share_equally() -> None:
     assert (alpha == alpha[0]).all()
 
 
-def test_exactly_the_asked_iterations_unless_a_tolerance_is_given() -> None:
+def test_exactly_the_asked_iterations() -> None:
     points, density = scene([10])
-    assert grid_sinkhorn(points, density, 8, "l2").iterations == 100
-    assert grid_sinkhorn(points, density, 8, "l2").converged is None
-    stopped = grid_sinkhorn(points, density, 8, "l2", iterations=100_000, tolerance=1e-3)
-    assert stopped.converged and stopped.iterations < 100_000
-    assert max(float(e) for e in stopped.marginal_errors) <= 1e-3
-
-
-def test_a_batch_stops_when_all_of_it_is_within_the_tolerance() -> None:
-    """An image without points is solved at once, and waits for the others."""
-    points, density = scene([10, 0])
-    both = grid_sinkhorn(points, density, 8, "l2", iterations=100_000, tolerance=1e-3)
-    assert both.converged and max(float(e.max()) for e in both.marginal_errors) <= 1e-3
-
-
-def test_early_stop_in_pieces_is_the_same_iteration() -> None:
-    points, density = scene([10])
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", TransportWarning)
-        pieces = grid_sinkhorn(points, density, 8, "l2", iterations=95, tolerance=1e-30)
-    whole = grid_sinkhorn(points, density, 8, "l2", iterations=95)
-    torch.testing.assert_close(pieces.potentials, whole.potentials, rtol=1e-9, atol=1e-9)
-
-
-def test_not_converging_warns() -> None:
-    points, density = scene([10])
-    with pytest.warns(TransportWarning, match="after 20 iterations"):
-        result = grid_sinkhorn(points, density, 8, "l2", iterations=20, tolerance=1e-12)
-    assert result.converged is False
-
-
-def test_a_warm_start_goes_on_where_it_stopped() -> None:
-    points, density = scene([10, 4])
-    first = grid_sinkhorn(points, density, 8, "l2", iterations=60, solver="log")
-    more = grid_sinkhorn(points, density, 8, "l2", iterations=40, solver="log", init=first.log_u * 10.0)
-    whole = grid_sinkhorn(points, density, 8, "l2", iterations=100, solver="log")
-    torch.testing.assert_close(more.potentials[1], whole.potentials[1], rtol=1e-9, atol=1e-9)
-
-
-@pytest.mark.parametrize("solver", ["reference", "log", "separable", "sparse"])
-def test_what_pads_the_points_has_no_part_in_a_warm_start(solver: Solver) -> None:
-    """The second image has one point, far from the corner at which its padding lies."""
-    points, density = scene([10, 1])
-    points.xy[1, 0] = torch.tensor([120.0, 90.0], dtype=torch.float64)
-    first, whole = (grid_sinkhorn(points, density, 8, "l2", iterations=k, solver=solver) for k in (60, 61))
-    more = grid_sinkhorn(points, density, 8, "l2", iterations=1, solver=solver, init=first.potentials[0])
-    torch.testing.assert_close(more.beta, whole.beta, rtol=1e-6, atol=1e-6)
-
-
-def test_epsilon_scaling_gets_nearer_to_the_fixed_point() -> None:
-    rng = torch.Generator().manual_seed(0)
-    a, b = torch.full((20,), 0.05, dtype=torch.float64), torch.full((30,), 1 / 30, dtype=torch.float64)
-    cost = torch.cdist(torch.rand(20, 2, generator=rng).double(), torch.rand(30, 2, generator=rng).double()) ** 2 * 1000
-    plain = sinkhorn(a, b, cost, 1.0, 20, "log", dustbin=math.inf)
-    scaled = sinkhorn(a, b, cost, 1.0, 20, "log", dustbin=math.inf, scaling=0.7)
-    assert float(scaled.marginal_errors[1]) < 0.5 * float(plain.marginal_errors[1])
+    few, many = (grid_sinkhorn(points, density, 8, "l2", iterations=k) for k in (100, 5000))
+    assert grid_sinkhorn(points, density, 8, "l2").iterations == few.iterations == 100
+    assert max(float(e) for e in many.marginal_errors) < 1e-3 < max(float(e) for e in few.marginal_errors)
 
 
 def test_autocast_does_not_reach_the_solver() -> None:

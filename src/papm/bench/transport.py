@@ -144,7 +144,7 @@ def _largest(got: Tensor, want: Tensor, free_constant: bool = False) -> float:
     got, want = got.double(), want.double()
     keep = torch.isfinite(got) & torch.isfinite(want)
     error = torch.where(keep, got - want, 0.0)
-    if free_constant:  # balanced potentials are known up to one number an image
+    if free_constant:  # balanced potentials are known up to one number per image
         count = keep.sum(-1, keepdim=True).clamp(min=1)
         error = torch.where(keep, error - error.sum(-1, keepdim=True) / count, 0.0)
     return float(error.abs().max() / torch.where(keep, want, 0.0).abs().max())

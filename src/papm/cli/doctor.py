@@ -42,7 +42,6 @@ def doctor(json: Annotated[bool, typer.Option("--json", help="Print as JSON.")] 
     facts["cache_free_gb"] = round(shutil.disk_usage(base).free / 1e9, 1)
     facts["cache_writable"] = os.access(base, os.W_OK)
     for module, gives in (
-        ("triton", "fast transport on a GPU"),
         ("onnx", "papm export"),
         ("onnxruntime", "its check"),
         ("cv2", "videos"),

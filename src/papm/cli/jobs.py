@@ -9,11 +9,13 @@ from types import TracebackType
 from rich.progress import TaskID
 
 from papm.cli import ui
+from papm.engine.interrupts import interruptible
 from papm.engine.run_folder import read_metrics
 from papm.errors import PapmError
 from papm.report.svg import told_apart
-from papm.study.queue import Job, Outcome
+from papm.study.queue import Job, Outcome, work_off
 from papm.study.run import Task, collect, complaint
+from papm.study.run import job as as_job
 
 LOOK = 2.0  # seconds between looks at what a training has written
 REPORT = 60.0  # seconds between lines where there is no terminal
@@ -84,6 +86,17 @@ class JobBars:
         if not ui.err.is_terminal and now - self.reported > REPORT:
             self.reported = now
             ui.note("; ".join(f"{name}: step {step}/{self.tasks[name].steps}" for name, step in steps.items()))
+
+
+def work_off_tasks(tasks: Sequence[Task], jobs: int, minutes: float | None = None) -> tuple[JobBars, bool]:
+    """Train what is missing, with bars; what became of each, and whether it was interrupted."""
+    bars = JobBars(tasks)
+    try:
+        with interruptible(), bars:
+            work_off([as_job(t) for t in tasks], jobs, bars, minutes=minutes)
+    except KeyboardInterrupt:
+        return bars, True
+    return bars, False
 
 
 def _step(job: Job) -> int:

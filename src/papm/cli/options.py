@@ -23,7 +23,7 @@ Precision = Annotated[
 Count = Annotated[
     str | None,
     typer.Option(
-        help="How a point network counts: points (scores above 0.5), expected (sum of chances); as trained when not given.",
+        help="How a point network counts: points (scores above 0.5), expected (sum of probabilities); as trained by default.",
         show_default=False,
     ),
 ]

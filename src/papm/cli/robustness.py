@@ -57,7 +57,7 @@ def robustness(
     ] = False,
     json: Annotated[bool, typer.Option("--json", help="Print the answer as JSON.")] = False,
 ) -> None:
-    """How much do misplaced dots cost on these images, and which method stands them best?
+    """How much do misplaced dots cost on these images, and which method tolerates them best?
 
     Trains every method with training dots moved by every distance, and writes robustness.html, .csv and .json; test dots
     are never moved. Stopped by Ctrl-C, the same command goes on.
@@ -71,6 +71,7 @@ def robustness(
     papm robustness photos --methods 'p2p-papm,p2p-papm network.offsets=false'
     """
     from papm.cli import ui
+    from papm.cli.jobs import work_off_tasks
     from papm.study.results import read
     from papm.study.robustness import plan
     from papm.study.robustness.timing import seconds_each
@@ -96,11 +97,11 @@ def robustness(
     if dry_run:
         return
     plan.claim_folder(asked)
-    done, stopped = _work_off(tasks, jobs)
+    bars, stopped = work_off_tasks(tasks, jobs)
     _answer(asked, study, json)
-    if done < len(tasks):
+    if bars.done < len(tasks):
         why = "Stopped" if stopped else "Some failed"
-        ui.note(f"{why}; {done} of {n_of(len(tasks), 'training')} done. The same command goes on.")
+        ui.note(f"{why}; {bars.done} of {n_of(len(tasks), 'training')} done. The same command goes on.")
         raise typer.Exit(1)
 
 
@@ -191,22 +192,6 @@ def _planned(asked: Asked, tasks: Sequence[Task], each: Mapping[str, float]) -> 
         "seconds_each": {m: round(s, 1) for m, s in each.items()},
         "seconds": round(sum(each[t.cell.row] for t in tasks), 1),
     }
-
-
-def _work_off(tasks: Sequence[Task], jobs: int) -> tuple[int, bool]:
-    """Train what is missing; how many are done, and whether it was interrupted."""
-    from papm.cli.jobs import JobBars
-    from papm.engine.interrupts import interruptible
-    from papm.study.queue import work_off
-    from papm.study.run import job
-
-    bars = JobBars(tasks)
-    try:
-        with interruptible(), bars:
-            work_off([job(t) for t in tasks], jobs, bars)
-    except KeyboardInterrupt:
-        return bars.done, True
-    return bars.done, False
 
 
 def _answer(asked: Asked, study: Study, json: bool) -> None:

@@ -16,10 +16,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from papm import imagenet
 from papm.data.cache import ImageStore
 from papm.data.disk_cache import DiskStore
 from papm.graphs import round_up
-from papm.imagenet import MEAN, STD
 from papm.structures import Batch, PointBatch
 from papm.text import Brief
 
@@ -39,6 +39,8 @@ class Augment:
     margin: int = 0
     halo: float = 0.0  # points this far outside the crop travel along, for targets that reach across its border
     labelled: bool = False  # the class of each point travels along
+    mean: tuple[float, float, float] = imagenet.MEAN  # of the network: crops are (pixel/255 − mean)/std
+    std: tuple[float, float, float] = imagenet.STD
 
     @property
     def columns(self) -> int:
@@ -211,7 +213,7 @@ def cut_crops(store: ImageStore, heads: Tensor, augment: Augment) -> Crops:
     if augment.colour:
         more, lighter = contrast[:, None, None], brightness[:, None, None]
         colour = [((v - 0.5) * more + 0.5 + lighter).clamp(0, 1) for v in colour]
-    pixels = torch.stack([(v - MEAN[k]) / STD[k] for k, v in enumerate(colour)], -1)
+    pixels = torch.stack([(v - augment.mean[k]) / augment.std[k] for k, v in enumerate(colour)], -1)
 
     scaled = (size.float() * scale[:, None]).round().clamp(min=1)  # (H, W) after resizing
     in_x = (column + x[:, None] >= 0) & (column + x[:, None] < scaled[:, 1, None])

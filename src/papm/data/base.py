@@ -23,6 +23,7 @@ from torch import Tensor
 from papm.data import resize
 from papm.errors import ConfigError, DataError, unknown
 from papm.images import KINDS, find_images, is_image_name
+from papm.registry import Registry
 from papm.structures import Sample
 from papm.text import Brief, n_of
 
@@ -147,25 +148,19 @@ class Reader:
     strays: Literal["always", "plain", "never"] = "always"
 
 
-_READERS: dict[str, Reader] = {}
+READERS: Registry[Reader] = Registry("dataset")
+reader = READERS.get
 
 
 def register(reader: Reader) -> Reader:
     """Add a format to the registry; the module that calls it is imported by `papm.data`."""
-    _READERS[reader.name] = reader
+    READERS.register(reader.name, reader)
     return reader
 
 
 def readers() -> dict[str, Reader]:
     """Every known format by name."""
-    return dict(_READERS)
-
-
-def reader(name: str) -> Reader:
-    """The format of that name."""
-    if name not in _READERS:
-        raise unknown("dataset", name, _READERS)
-    return _READERS[name]
+    return {name: READERS.get(name) for name in READERS}
 
 
 def settle(points: Tensor, size: tuple[int, int]) -> Tensor:
@@ -211,7 +206,7 @@ def open(
     Annotations are parsed and image headers read here; pixels only when asked for. Besides the options of the format, those
     of `papm.data.resize` show the images at another size. `on_item(done, total)` is called after each image.
     """
-    if name not in _READERS and root is None and _is_path(name):
+    if name not in READERS and root is None and _is_path(name):
         raise ConfigError(f"'{name}' is a path, not the name of a dataset; write {_call(name)}")
     rule, options = resize.take(name, options)
     found = _open(reader(name), root, options, on_item)
@@ -229,7 +224,7 @@ def _is_path(name: str) -> bool:
 
 def _call(path: str) -> str:
     """How to open a path that was given in place of a dataset's name."""
-    fits = [r.name for r in _READERS.values() if r.recognise(Path(path).expanduser())]
+    fits = [r.name for r in readers().values() if r.recognise(Path(path).expanduser())]
     return f'open("{fits[0] if len(fits) == 1 else "folder"}", "{path}")'
 
 
@@ -305,18 +300,18 @@ def parse_spec(spec: str) -> tuple[str, Path | None]:
     ('shanghaitech-a', PosixPath('data/ShanghaiTech'))
     """
     head, sep, tail = spec.partition(":")
-    if sep and head in _READERS:
+    if sep and head in READERS:
         return head, Path(tail)
-    if not sep and spec in _READERS and not Path(spec).exists():
+    if not sep and spec in READERS and not Path(spec).exists():
         return spec, None
     path = Path(spec).expanduser()
     if not path.exists():
         if sep and not head.startswith((".", "/", "~")) and len(head) > 1:
-            raise unknown("dataset", head, _READERS)
-        near = difflib.get_close_matches(spec, _READERS.keys() - {"folder"}, n=1)  # 'photo-folder' is a path, misspelt
+            raise unknown("dataset", head, READERS)
+        near = difflib.get_close_matches(spec, readers().keys() - {"folder"}, n=1)  # 'photo-folder' is a path, misspelt
         hint = f"did you mean '{near[0]}'?" if near else "write NAME:PATH, or give a folder"
         raise DataError(f"{spec}: no such file or folder, and no dataset of that name; {hint}")
-    found = [r.name for r in _READERS.values() if r.recognise(path)]
+    found = [r.name for r in readers().values() if r.recognise(path)]
     if len(found) == 1:
         return found[0], path
     if found:

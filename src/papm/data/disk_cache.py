@@ -1,4 +1,4 @@
-"""Decoded images on disk, one file an image, shared by every run that uses the image.
+"""Decoded images on disk, one file per image, shared by every run that uses the image.
 
 A file is named after what is in it: the path, size and time of change of the image file, and the size it is shown at. So
 another seed, split or hold-out finds it again, and a changed image is decoded anew. It is written beside its place, flushed

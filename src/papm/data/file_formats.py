@@ -135,7 +135,7 @@ _LISTED = (
     ),
     Format(
         name="imagej",
-        summary="tables of ImageJ or others, one an image: the columns X and Y",
+        summary="tables of ImageJ or others, one per image: the columns X and Y",
         layout="NAME.jpg with NAME.csv beside it or in points/",
         reader=Sidecar(imagej.table_names, imagej.looks_like_imagej, imagej.read_imagej, named_labels=True),
         writer=to_imagej.IMAGEJ,

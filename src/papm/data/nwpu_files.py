@@ -1,4 +1,4 @@
-"""The text files of the NWPU-Crowd localization task, one line an image:
+"""The text files of the NWPU-Crowd localization task, one line per image:
 
     predictions     id n x y x y …
     ground truth    id n x y σ_s σ_l level x y σ_s σ_l level …
@@ -97,7 +97,7 @@ def write_counts(path: str | Path, counts: Mapping[int, float]) -> None:
     lines = []
     for image, count in sorted(counts.items()):
         if not 0 <= count < MAX_COUNT:  # NaN too
-            raise DataError(f"image {image} has the count {count}, which is no number of objects")
+            raise DataError(f"image {image} has the count {count}, which is not a number of objects")
         lines.append(f"{_number(image)} {count:.4f}\n")
     write_text(Path(path), "".join(lines))
 

@@ -21,7 +21,6 @@ from statistics import median
 from typing import Any
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor
 
 from papm.errors import ConfigError, DataError
@@ -30,7 +29,7 @@ from papm.structures import ImageSource, Sample
 from papm.untrusted import brief
 
 SMALLEST, LARGEST = 16, 100_000  # what a side may be bounded by, in pixels
-ENLARGED = 8192  # what a side may be required to be: a small image must not be blown up until it fills the memory
+ENLARGED = 4096  # what a side may be required to be: a small image must not be blown up until it fills the memory
 
 
 @dataclass(frozen=True)
@@ -130,14 +129,6 @@ def bounds(rule: Resize) -> dict[str, int]:
     return {k: v for k, v in asdict(rule).items() if v}
 
 
-def of_config(config: Mapping[str, Any]) -> Resize:
-    """The rule a model was trained with, from the configuration in its checkpoint."""
-    options = config.get("options")
-    if not isinstance(options, Mapping):
-        return Resize()
-    return take("", {k: v for k, v in options.items() if k in OPTIONS})[0]
-
-
 def scales(samples: Iterable[Sample]) -> tuple[float, float, float]:
     """The least, the median and the largest factor between the long sides of samples and those of their files."""
     each = [max(s.size) / max(s.published.size) for s in samples]
@@ -162,7 +153,6 @@ def resized(sample: Sample, size: tuple[int, int]) -> Sample:
         boxes=None if sample.boxes is None else sample.boxes * factor.repeat(2),
         extents=None if sample.extents is None else sample.extents * mean,
         roi_source=None if sample.roi_source is None else partial(resized_region, sample.roi_source, size),
-        perspective=None if sample.perspective is None else partial(_resized_map, sample.perspective, size, mean),
         annotations={name: p * factor for name, p in sample.annotations.items()},
         original=sample.original or sample,
     )
@@ -190,9 +180,3 @@ def resized_region(source: Callable[[], Tensor] | Tensor, size: tuple[int, int])
         for n, whole in ((h, height), (w, width))
     )
     return region[row][:, column]
-
-
-def _resized_map(source: Callable[[], Tensor], size: tuple[int, int], scale: float) -> Tensor:
-    """Pixels per metre at another size."""
-    values = source().float()[None, None]
-    return F.interpolate(values, size=size, mode="bilinear", align_corners=False)[0, 0] * scale

@@ -20,6 +20,7 @@ from papm.data.splits import Splits
 from papm.engine.data import several_classes
 from papm.errors import ConfigError, unknown
 from papm.imagenet import normalize
+from papm.inference import Inference
 from papm.losses.classes import ClassLoss
 from papm.losses.forward_correction import ForwardLoss
 from papm.models import Network
@@ -84,12 +85,33 @@ def precision_of(config: TrainConfig, device: torch.device) -> str:
     return "bf16" if device.type == "cuda" and torch.cuda.is_bf16_supported(including_emulation=False) else "32"
 
 
-def build_network(config: TrainConfig, progress: Progress | None = None) -> Network:
+def inference_of(config: TrainConfig, splits: Splits | None = None) -> Inference:
+    """How the model of a run will count; stored with it, so that nobody has to ask the settings again."""
+    about = models.info(config.backbone).inference
+    rule = resize.take("", {k: v for k, v in config.options.items() if k in resize.OPTIONS})[0]
+    scales: tuple[float, ...] = ()
+    if rule and splits is not None:
+        least, usual, most = resize.scales(splits.train)
+        scales = (least * config.scale_min, usual, most * config.scale_max)
+    classes: tuple[str, ...] = ()
+    if several_classes(config) and splits is not None:
+        classes = known_names(splits.train, int(config.network["num_classes"]))
+    return dataclasses.replace(
+        about,
+        frame=config.frame,
+        resize=rule,
+        decode="expected" if about.decode == "threshold" and config.count == "expected" else about.decode,
+        background=float(config.loss.get("background_weight", configuration.BACKGROUND_WEIGHT)),
+        classes=classes,
+        scales=scales,
+    )
+
+
+def build_network(config: TrainConfig, progress: Progress | None = None, splits: Splits | None = None) -> Network:
     """The network of a configuration, with trunk weights (`progress` hears of their download) or a checkpoint to start from."""
     torch.manual_seed(config.seed)
-    network = models.create(config.backbone, config.weights, progress=progress, **config.network)
-    models.set_frame(network, config.frame)
-    models.set_reading(network, *configuration.reading_of(configuration.to_mapping(config)))
+    inference = inference_of(config, splits)
+    network = models.create(config.backbone, config.weights, progress=progress, inference=inference, **config.network)
     if config.init is not None:
         file = checkpoint.resolve(Path(config.init).expanduser())
         spec, state = checkpoint.load(file)
@@ -97,7 +119,7 @@ def build_network(config: TrainConfig, progress: Progress | None = None) -> Netw
             raise ConfigError(f"{file}: is a '{spec.backbone}', the run trains a '{config.backbone}'")
         checkpoint.assign(network, state, str(file))
         if isinstance(network.trunk, models.VGGTrunk):
-            network.trunk.unsettled = False  # its norms are those of the checkpoint now
+            network.trunk.uncalibrated = False  # its norms are those of the checkpoint now
     return network
 
 
@@ -107,11 +129,12 @@ def settle_norms(network: Network, dataset: Dataset, device: torch.device) -> No
     The same images in every process and at every start: up to 32, evenly spread over the dataset, the middle of each.
     """
     trunk = network.trunk
-    if not isinstance(trunk, models.VGGTrunk) or not trunk.unsettled:
+    if not isinstance(trunk, models.VGGTrunk) or not trunk.uncalibrated:
         return
     step = max(1, len(dataset) // SETTLE_IMAGES)
-    middles = (middle(normalize(dataset[i].image), SETTLE_SIDE) for i in range(0, len(dataset), step))
-    models.settle(trunk.to(device), (m[None].to(device) for m in itertools.islice(middles, SETTLE_IMAGES)))
+    mean, std = network.inference.mean, network.inference.std
+    middles = (middle(normalize(dataset[i].image, mean, std), SETTLE_SIDE) for i in range(0, len(dataset), step))
+    models.calibrate_norms(trunk.to(device), (m[None].to(device) for m in itertools.islice(middles, SETTLE_IMAGES)))
 
 
 def middle(image: Tensor, side: int) -> Tensor:

@@ -13,6 +13,7 @@ import numpy as np
 import torch
 from torch.utils.data import DataLoader, IterableDataset, get_worker_info
 
+from papm import models
 from papm.config import TrainConfig
 from papm.data.augment import Augment, Plan, cut_crops, plan, render
 from papm.data.cache import ImageStore, build_store, decoded_bytes
@@ -84,6 +85,7 @@ class CountingData:
         on_item: Callable[[], None] | None = None,
     ) -> None:
         self.splits, self.config = splits, config
+        about = models.info(config.backbone)
         self.augment = Augment(
             crop=config.view,
             flip=config.flip,
@@ -94,6 +96,8 @@ class CountingData:
             margin=config.frame,
             halo=halo,
             labelled=several_classes(config),
+            mean=about.mean,
+            std=about.std,
         )
         self.points = [training_points(s, config) for s in splits.train.samples]
         self.sizes = [s.size for s in splits.train.samples]

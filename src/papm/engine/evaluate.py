@@ -20,10 +20,11 @@ from papm.errors import DataError
 from papm.files import guarded, write_text
 from papm.metrics import game
 from papm.metrics.counting import CountingScore, bootstrap, counting_errors
+from papm.predict.prediction import Prediction
 from papm.predict.predictor import COUNTS, class_counts, counts, objects, require_finite
 from papm.predict.restore import restore
 from papm.predict.tiling import OnTile, Tile, infer
-from papm.structures import DensityOutput, PointProposals, Prediction, Sample
+from papm.structures import DensityOutput, PointProposals, Sample
 
 
 @dataclass(frozen=True)
@@ -44,6 +45,16 @@ class Evaluation:
     @property
     def score(self) -> CountingScore:
         return counting_errors(self.predicted, self.truth)
+
+    @property
+    def mae(self) -> float:
+        """Mean absolute error of the counts."""
+        return self.score.mae
+
+    @property
+    def rmse(self) -> float:
+        """Root of the mean squared error; what the field calls MSE."""
+        return self.score.rmse
 
     @property
     def score_in_image(self) -> CountingScore:
@@ -185,15 +196,15 @@ def grid_errors(output: DensityOutput | PointProposals, sample: Sample, region: 
         made = restore(Prediction(0.0, sample.size, density, output.stride), truth.size)
         assert made.density is not None
         return game.game(made.density, truth.points, size=truth.size, stride=made.stride, roi=region, whole_cells=True)
-    # By chances every proposal counts, for its own chance, so that GAME(0) is the error of the count.
-    chances = output.chances[0].sum(-1).cpu() if output.expected else None
+    # In an expected count every proposal counts by its probability, so that GAME(0) is the error of the count.
+    probabilities = output.probabilities[0].sum(-1).cpu() if output.expected else None
     found = (output.points[0] if output.expected else output.points[0][objects(output)[0]]).float().cpu()
     # A proposal that was moved across the border belongs to an object at it, as when it is counted.
     limit = found.new_tensor([sample.size[1], sample.size[0]])
     found = found.clamp(min=0).minimum(torch.nextafter(limit, torch.zeros_like(limit)))
     made = restore(Prediction(0.0, sample.size, points=found), truth.size)
     assert made.points is not None
-    return game.game_points(made.points, truth.points, size=truth.size, roi=region, weights=chances)
+    return game.game_points(made.points, truth.points, size=truth.size, roi=region, weights=probabilities)
 
 
 def write_evaluation(path: Path, found: Evaluation) -> None:

@@ -72,7 +72,7 @@ class Objective:
 def count_error(output: Any, batch: Batch) -> Tensor:
     """Mean |count − n| of the crops, the plainest sign of learning."""
     if isinstance(output, PointProposals):
-        found = output.chances.sum(-1) if output.expected else objects(output)
+        found = output.probabilities.sum(-1) if output.expected else objects(output)
         if batch.mask is not None:
             x, y = output.reference.long().unbind(-1)
             found = found * batch.mask[:, y, x]

@@ -19,9 +19,10 @@ import sys
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
 import torch
+from filelock import FileLock, Timeout
 
 from papm import config as configuration
 from papm.config import TrainConfig
@@ -36,8 +37,6 @@ log = logging.getLogger(__name__)
 MARKS = ("config.yaml", "last.ckpt", "best.ckpt", "metrics.csv")
 # What a run writes, in the order in which it can be taken back: with config.yaml alone a run can still be resumed.
 FILES = ("result.json", "predictions.csv", "metrics.csv", "last.ckpt", "best.ckpt", "environment.json", "config.yaml")
-
-_OWN: set[Path] = set()  # folders that this process trains in: its own locks do not keep it out
 
 
 def check(folder: Path, config: TrainConfig, resume: bool) -> None:
@@ -59,48 +58,30 @@ def check(folder: Path, config: TrainConfig, resume: bool) -> None:
 def alone(folder: Path) -> Iterator[None]:
     """Keep other trainings out of a folder until this one ends, also where it is killed: a lock goes with its process.
 
-    Where there are no locks (a disk that is full or read-only, Windows, some network drives) it goes without.
+    Where there are no locks (a disk that is full or read-only, some network drives) it goes without.
     """
-    busy = ConfigError(f"{folder}: another training writes here; wait until it ends, or choose another --out")
-    place = folder.resolve()
-    if place in _OWN:  # before the file is opened: to close it again would undo the lock
-        raise busy
     made = [p for p in (folder, *folder.parents) if not p.exists()]
-    file = folder / ".lock"
-    stream: IO[str] | None = None
-    with contextlib.suppress(OSError):
+    lock = FileLock(folder / ".lock", blocking=False)
+    try:
         folder.mkdir(parents=True, exist_ok=True)
-        stream = file.open("w", encoding="utf-8")
-    if stream is not None and not _locked(stream):
-        stream.close()
-        raise busy
-    _OWN.add(place)
+        lock.acquire()
+    except Timeout:
+        raise ConfigError(
+            f"{folder}: another training writes here; wait until it ends, or choose another --out"
+        ) from None
+    except OSError:
+        pass
     try:
         yield
     finally:
-        _OWN.discard(place)
-        if stream is not None:
-            with contextlib.suppress(OSError):  # a folder that was made read-only, or replaced by a file
-                file.unlink()
-            stream.close()
+        with contextlib.suppress(OSError):  # a folder that was made read-only, or replaced by a file
+            if lock.is_locked:
+                Path(lock.lock_file).unlink()
+        with contextlib.suppress(OSError):
+            lock.release()
         for new in made:
             with contextlib.suppress(OSError):  # not empty, or not there
                 new.rmdir()
-
-
-def _locked(stream: IO[str]) -> bool:
-    """Lock a file, which the system undoes when the process ends; False where another process has done so."""
-    try:
-        import fcntl
-    except ImportError:  # Windows
-        return True
-    try:  # not flock: loader processes would inherit it, and outlive a killed training for some seconds
-        fcntl.lockf(stream, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except (BlockingIOError, PermissionError):
-        return False
-    except OSError:  # a file system without locks
-        return True
-    return True
 
 
 def discard(folder: Path, before: Collection[str]) -> None:

@@ -6,7 +6,7 @@ import logging
 import time
 from collections.abc import Callable
 from contextlib import nullcontext
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -16,20 +16,18 @@ from papm import config as configuration
 from papm import data
 from papm.checkpoint import ModelSpec
 from papm.config import TrainConfig
-from papm.data import resize
 from papm.data.base import Dataset
 from papm.data.splits import Splits, choose
 from papm.engine import loop, oom, run_folder
 from papm.engine.build import (
     build_loss,
     build_network,
-    known_names,
     precision_of,
     settle_norms,
     with_bounds,
     with_classes,
 )
-from papm.engine.data import CountingData, several_classes
+from papm.engine.data import CountingData
 from papm.engine.interrupts import Stop, interruptible
 from papm.engine.keep import Keeper
 from papm.engine.log import Log, Watcher
@@ -149,7 +147,7 @@ def _train(
         log.warning("precision=%s is for GPUs; this run uses %s", config.precision, precision_of(config, device))
     training: Training | None = None
     with oom.kept(folder, lambda: not fresh or (training is not None and training.done > training.first)):
-        network = build_network(config, on_download)
+        network = build_network(config, on_download, splits)
         loss = build_loss(config, network.stride)
         counting = CountingData(splits, config, loss.halo, on_item=on_image)
         counting.load(device)
@@ -159,12 +157,13 @@ def _train(
             run_folder.create(folder, config, asked)
         if watcher is not None and is_first_process():
             watcher.on_start(splits.sizes)
-        spec = ModelSpec(config.backbone, dict(config.network), config.method, configuration.to_mapping(config))
-        if resize.of_config(spec.config):
-            least, usual, most = resize.scales(splits.train)
-            spec = replace(spec, scales=(least * config.scale_min, usual, most * config.scale_max))
-        if several_classes(config):
-            spec = replace(spec, classes=known_names(splits.train, network.num_classes))
+        spec = ModelSpec(
+            config.backbone,
+            dict(config.network),
+            config.method,
+            configuration.to_mapping(config),
+            inference=network.inference,
+        )
 
         with launched(config.devices, device) as ranks:
             training = Training(config, network, loss, counting, device, ranks)

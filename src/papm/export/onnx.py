@@ -1,7 +1,8 @@
 """ONNX: a network as a file that runs without papm and without torch, for images of any size or of one.
 
-The file takes `images` [B, 3, H, W], float32, ImageNet-normalised RGB, and gives `density` [B, C, ⌈H/stride⌉, ⌈W/stride⌉], or
-for a point network `points` [B, M, 2], `logits` [B, M, classes + 1] and `reference` [M, 2]. What a user of the file has to
+The file takes `images` [B, 3, H, W], float32, RGB normalised with its own mean and std, and gives `density`
+[B, C, ⌈H/stride⌉, ⌈W/stride⌉], or for a point network
+`points` [B, M, 2], `logits` [B, M, classes + 1] and `reference` [M, 2]. What a user of the file has to
 know (network, stride, mean, std, …) is in its metadata, every value as JSON.
 """
 
@@ -21,11 +22,12 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from papm import checkpoint, imagenet, models
+from papm import checkpoint, models
 from papm.checkpoint import ModelSpec
-from papm.data.resize import bounds, of_config
+from papm.data.resize import bounds
 from papm.errors import CheckpointError, ConfigError, DataError
 from papm.files import write_atomic
+from papm.inference import Inference
 from papm.models import Network
 from papm.structures import DensityOutput
 from papm.version import __version__
@@ -115,29 +117,29 @@ def network_kind(network: Network) -> str:
 
 def metadata_of(network: Network, spec: ModelSpec | None, size: tuple[int, int] | None) -> dict[str, Any]:
     """What a file says about itself."""
-    kind = network_kind(network)
+    inference = (spec.inference if spec is not None else None) or network.inference
     return {
         "version": __version__,
         "backbone": spec.backbone if spec is not None else type(network).__name__.lower(),
         "method": spec.method if spec is not None else "",
-        "kind": kind,
+        "kind": network_kind(network),
         "stride": network.stride,
         "num_classes": network.num_classes,
-        "classes": list(spec.classes) if spec is not None else [],
-        "resize": bounds(of_config(spec.config)) if spec is not None else {},
+        "classes": list(inference.classes),
+        "resize": bounds(inference.resize),
         "size": None if size is None else list(size),
         "input": "float32 [B, 3, H, W], RGB, (pixel / 255 - mean) / std",
-        "mean": list(imagenet.MEAN),
-        "std": list(imagenet.STD),
-        "count": _how_to_count(network),
+        "mean": list(inference.mean),
+        "std": list(inference.std),
+        "count": _how_to_count(inference),
     }
 
 
-def _how_to_count(network: Network) -> str:
-    if network_kind(network) == "density":
+def _how_to_count(inference: Inference) -> str:
+    if inference.decode == "sum":
         return "sum of density"
-    if network.expected:
-        return f"sum of w * (1 - q) / (q + w * (1 - q)), q = softmax(logits)[..., 0], w = {network.background:g}"
+    if inference.decode == "expected":
+        return f"sum of w * (1 - q) / (q + w * (1 - q)), q = softmax(logits)[..., 0], w = {inference.background:g}"
     return "points whose softmax(logits)[..., 1:].max > 0.5"
 
 

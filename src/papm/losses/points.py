@@ -114,6 +114,7 @@ def p2p_papm(
     return _matched(proposals, points, cost, background_weight, point_weight, published, context)
 
 
+@functools.lru_cache(maxsize=64)
 def distance_cost(sigma: float, shape: float, tau: float | None, kappa: float, cap: float = 10.0) -> DistanceCost:
     """The GGD cost with its factor τ, or κ/C(σ) where that is None.
 

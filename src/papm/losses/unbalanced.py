@@ -13,6 +13,7 @@ mid-height; κ = (σ/512)² is the literal reading. An image without points cost
 
 from __future__ import annotations
 
+import functools
 import math
 
 import numpy as np
@@ -34,6 +35,7 @@ LEAST = 1e-8  # people a cell; keeps the gradient of an empty map finite
 CHUNK = 1 << 25  # entries of the dense cost held at once, which bounds the memory
 
 
+@functools.lru_cache(maxsize=64)
 def matched_kappa(sigma: float, shape: float) -> float:
     """κ for which κ·(r/σ)²·exp((r²/2σ²)^(s/2)) at r = σ is GL's cost exp(d/0.6) - 1 there.
 

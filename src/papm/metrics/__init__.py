@@ -1,7 +1,7 @@
 """How good predictions are: functions over NumPy first, torchmetrics classes over them (loaded when first asked for).
 
 `papm.metrics.counting_errors(predicted, truth)`, `papm.metrics.game.game(density, points, size=(H, W), stride=8)`,
-`papm.metrics.localization.qnrf(predicted, truth)` with one array of points an image.
+`papm.metrics.localization.qnrf(predicted, truth)` with one array of points per image.
 """
 
 from __future__ import annotations

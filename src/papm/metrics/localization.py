@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 
 from papm.errors import DataError, unknown
 from papm.metrics import pair_sizes
-from papm.metrics.pairing import Array, Graph, Indices, Points, array, canonical, greedy, maximum
+from papm.metrics.pairing import Array, Indices, Points, array, candidates, canonical, greedy, largest, maximum
 from papm.metrics.precision_recall import average_precision
 from papm.text import Brief
 
@@ -289,7 +289,7 @@ def qnrf(
 
 
 def _maximum_counts(predicted: Array, truth: Array, thresholds: Array) -> Indices:
-    """The sizes of maximum pairings: by the compiled loop, or by NumPy where there is no compiler (eight times slower)."""
+    """The sizes of maximum pairings: by the compiled loop, or by scipy where there is no compiler."""
     if pair_sizes.available():
         return pair_sizes.sizes(predicted, truth, thresholds, pair_sizes.MOST)
     return _bisected_counts(predicted, truth, thresholds)
@@ -297,37 +297,29 @@ def _maximum_counts(predicted: Array, truth: Array, thresholds: Array) -> Indice
 
 def _bisected_counts(predicted: Array, truth: Array, thresholds: Array) -> Indices:
     """Sizes never fall as the threshold grows: where the ends of a stretch agree, so does all between."""
-    limits = thresholds.tolist()
-    graph = Graph.near(predicted, truth, limits[-1])
-    rows, columns, distance = greedy(predicted, truth, limits[-1])
-    counts = np.zeros(len(limits), np.int64)
+    rows, columns, distance = candidates(predicted, truth, float(thresholds[-1]))
 
-    def pair(place: int, known: Indices | None = None, enough: int | None = None) -> Indices:
-        """A maximum pairing at one threshold, grown from the greedy one or a known one, whichever is larger."""
-        near = distance <= limits[place]
-        start = np.full(len(truth), -1, dtype=np.int64)
-        start[columns[near]] = rows[near]
-        if known is not None and (known >= 0).sum() > near.sum():
-            start = known
-        made = maximum(graph, limits[place], start, enough)
-        counts[place] = (made >= 0).sum()
-        return made
+    def count(place: int) -> int:
+        near = distance <= thresholds[place]
+        return int((largest(rows[near], columns[near], distance[near], (len(predicted), len(truth))) >= 0).sum())
 
-    last = len(limits) - 1
-    pair(last)
-    stretches = [(0, last, pair(0, enough=int(counts[last])))]
+    last = len(thresholds) - 1
+    counts = np.zeros(last + 1, np.int64)
+    counts[0], counts[last] = count(0), count(last)
+    stretches = [(0, last)]
     while stretches:
-        low, high, known = stretches.pop()
+        low, high = stretches.pop()
         if counts[low] == counts[high]:
             counts[low:high] = counts[low]
         elif high - low > 1:
             middle = (low + high) // 2
-            stretches += [(low, middle, known), (middle, high, pair(middle, known, int(counts[high])))]
+            counts[middle] = count(middle)
+            stretches += [(low, middle), (middle, high)]
     return counts
 
 
 def _hits(predicted: Array, truth: Array, radius: Array) -> NDArray[np.bool_]:
-    return maximum(Graph.near(predicted, truth, radius)) >= 0
+    return maximum(predicted, truth, radius) >= 0
 
 
 def _levels(values: Points) -> Indices:

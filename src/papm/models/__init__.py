@@ -1,28 +1,24 @@
 """Networks: `papm.models.create("vgg19", weights="imagenet")(images).density`."""
 
-from papm.models import csrnet, man, mcnn, msfanet, p2pnet, tiny, vgg_density
-from papm.models.base import (
-    DensityNetwork,
-    Network,
-    NetworkInfo,
-    create,
-    info,
-    names,
-    register,
-    set_frame,
-    set_reading,
-)
+from papm.models import csrnet, man, mcnn, msfanet, p2pnet, tiny, tiny_trunk, vgg_density
+from papm.models.base import DensityNetwork, Network
 from papm.models.head import DensityHead
-from papm.models.rescale import rebalance, settle
+from papm.models.norms import calibrate_norms
+from papm.models.registry import NETWORKS, NetworkInfo, create, info, names, register
+from papm.models.trunks import TRUNKS, Trunk
 from papm.models.vgg import VGGTrunk, vgg_trunk
 from papm.models.weights import load_trunk, sha256_of
 
 __all__ = [
+    "NETWORKS",
+    "TRUNKS",
     "DensityHead",
     "DensityNetwork",
     "Network",
     "NetworkInfo",
+    "Trunk",
     "VGGTrunk",
+    "calibrate_norms",
     "create",
     "csrnet",
     "info",
@@ -32,13 +28,10 @@ __all__ = [
     "msfanet",
     "names",
     "p2pnet",
-    "rebalance",
     "register",
-    "set_frame",
-    "set_reading",
-    "settle",
     "sha256_of",
     "tiny",
+    "tiny_trunk",
     "vgg_density",
     "vgg_trunk",
 ]

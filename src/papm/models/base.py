@@ -1,32 +1,25 @@
-"""The registry of networks, and what every network shares: any input size, a stride, classes, parameter groups.
+"""What every network shares: any input size, a stride, classes, parameter groups.
 
-A network takes ImageNet-normalised RGB images [B, 3, H, W] of any size from 1×1 and returns a map of
-ceil(H/stride) × ceil(W/stride) cells. Where the layers need a multiple of some size, the image is padded inside the
+A network takes RGB images [B, 3, H, W], normalised with its own mean and std (`Inference`), of any size from 1×1, and returns
+a map of ceil(H/stride) × ceil(W/stride) cells. Where the layers need a multiple of some size, the image is padded inside the
 network, on the right and at the bottom, with its own mirror image, and the cells beyond the image are cut off again: padding
 is never counted.
 """
 
 from __future__ import annotations
 
-import inspect
-import math
-from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
-from pathlib import Path
+from collections.abc import Callable
 from typing import Any, Literal
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from papm import imagenet
-from papm.config import BACKGROUND_WEIGHT
-from papm.errors import ConfigError, DataError, unknown
+from papm.errors import DataError
+from papm.inference import Inference
 from papm.structures import DensityOutput, PointBatch
-from papm.untrusted import brief
 
 Kind = Literal["density", "points"]
-MOST = 2000  # classes, or channels: more is a slip of the pen, or a file that wants all of the memory
 Progress = Callable[[int, int | None], None]  # (bytes done, bytes in all when known)
 
 
@@ -36,45 +29,32 @@ def _is_exporting() -> bool:
     return torch.compiler.is_compiling() if flag is None else bool(flag)
 
 
-@dataclass(frozen=True)
-class NetworkInfo:
-    """What is known about a registered network without building it."""
-
-    name: str
-    kind: Kind
-    stride: int  # default; `options` says whether it can be chosen
-    summary: str
-    trunk: str | None = None  # "vgg16", "vgg19", "vgg16-bn", or None when all of it starts from random weights
-    mean: tuple[float, float, float] = imagenet.MEAN
-    std: tuple[float, float, float] = imagenet.STD
-    url: str | None = None  # of the published weights of the trunk
-    sha256: str | None = None  # of that file; published as its first hexadecimal digits
-    licence: str | None = None  # of those weights
-    options: Mapping[str, Any] = field(default_factory=dict)  # option of `create` -> default
-
-
 class Network(nn.Module):
     """A network with a stride, a number of classes and parameters in two groups.
 
     `multiple` is what the layers need both sides to be a multiple of; away from borders, shifting the image by
-    `multiple` pixels shifts the output by multiple/stride cells. `reach` says how far beyond its own cell, in pixels, an
-    output sees: tiles that overlap by that much (and start at multiples) give the cells of the whole image; None means
-    that every output sees the whole image. A pretrained trunk, where there is one, is `features`.
+    `multiple` pixels shifts the output by multiple/stride cells. `receptive_field` is a radius: how many pixels beyond its
+    own cell an output sees. Tiles that overlap by that much (and start at multiples) give the cells of the whole image;
+    None means that every output sees the whole image. A pretrained trunk, where there is one, is `features`.
     """
 
     stride: int
     num_classes: int
     multiple: int
-    reach: int | None = None
+    receptive_field: int | None = None
     weights_sha256: str | None = None  # of the file the trunk started from
-    # Pixels of mean colour around an image that is counted, a multiple of `multiple`. A network that was trained with a
-    # margin has seen what lies beyond a border, and never had to answer for cells at the end of its input.
-    frame: int = 0
-    # How the proposals of a point network are to be counted (`PointProposals`).
-    background: float = BACKGROUND_WEIGHT
-    expected: bool = False
+    inference: Inference = Inference()  # how it counts; set when it is built
     # Whether `forward` takes `mask`, bool [B, H, W]: which pixels are of an image, where crops are padded.
     takes_mask: bool = False
+
+    @property
+    def frame(self) -> int:
+        """Pixels of mean colour around an image that is counted: the contract's, rounded up to a multiple of `multiple`.
+
+        A network that was trained with a margin has seen what lies beyond a border, and never had to answer for cells at the
+        end of its input.
+        """
+        return (self.inference.frame + self.multiple - 1) // self.multiple * self.multiple
 
     @property
     def frame_now(self) -> int:
@@ -83,9 +63,9 @@ class Network(nn.Module):
 
     @property
     def trunk(self) -> nn.Module | None:
-        """The part that starts from published weights, or None."""
+        """The part that starts from published weights (`arch` names them), or None."""
         features = self._modules.get("features")
-        return features if isinstance(features, nn.Module) else None
+        return features if getattr(features, "arch", None) is not None else None
 
     def auxiliary_losses(self, output: Any, points: PointBatch, mask: Tensor | None = None) -> dict[str, Tensor]:
         """Losses that belong to the network rather than to the method, weighted, by name; none by default.
@@ -179,16 +159,6 @@ def _mirrored(length: int, more: int, device: torch.device) -> Tensor:
     return (length - 1 - (torch.arange(length + more, device=device) - (length - 1)).abs()).clamp(min=0)
 
 
-def set_frame(network: Network, pixels: int) -> None:
-    """Count images with a frame of at least so many pixels."""
-    network.frame = (pixels + network.multiple - 1) // network.multiple * network.multiple
-
-
-def set_reading(network: Network, expected: bool, background: float) -> None:
-    """Count proposals by their chances or by their scores; `background`: what background weighed in training."""
-    network.expected, network.background = expected, background
-
-
 def add_frame(images: Tensor, frame: int) -> Tensor:
     """Zeros (the mean colour) on all four sides."""
     return F.pad(images, (frame, frame, frame, frame)) if frame else images
@@ -209,135 +179,3 @@ def crop_to_image(maps: Tensor, height: int, width: int, stride: int) -> Tensor:
         across = torch.arange(columns, device=maps.device)
         return maps.index_select(-2, down).index_select(-1, across)
     return maps[..., :rows, :columns]
-
-
-def require(option: str, value: object, allowed: Iterable[object]) -> None:
-    """Refuse a value that an option does not take.
-
-    >>> require("stride", 3, (2, 4, 8))
-    Traceback (most recent call last):
-    papm.errors.ConfigError: stride must be one of 2, 4, 8, not 3
-    """
-    choices = list(allowed)
-    if isinstance(value, bool) or value not in choices:
-        shown = repr(value) if isinstance(value, str) else str(value)
-        raise ConfigError(f"{option} must be one of {', '.join(map(str, choices))}, not {shown}")
-
-
-def require_count(option: str, value: object) -> None:
-    """Refuse what is not a whole number from one to MOST."""
-    if isinstance(value, bool) or not isinstance(value, int) or not 1 <= value <= MOST:
-        raise ConfigError(f"{option} must be a whole number from 1 to {MOST}, not {brief(value)}")
-
-
-def require_amount(option: str, value: object) -> None:
-    """Refuse what is not a finite number of at least zero.
-
-    >>> require_amount("region_weight", "much")
-    Traceback (most recent call last):
-    papm.errors.ConfigError: region_weight must be a finite number of at least 0, not 'much'
-    """
-    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value < math.inf:
-        raise ConfigError(f"{option} must be a finite number of at least 0, not {value!r}")
-
-
-def require_flag(option: str, value: object) -> None:
-    """Refuse what is neither true nor false."""
-    if not isinstance(value, bool):
-        raise ConfigError(f"{option} must be true or false, not {value!r}")
-
-
-Factory = Callable[..., Network]
-_REGISTRY: dict[str, tuple[Factory, NetworkInfo]] = {}
-
-
-def register(
-    name: str, *, kind: Kind, stride: int, summary: str, trunk: str | None = None
-) -> Callable[[Factory], Factory]:
-    """Decorator: make a factory function known as `name`; its keyword arguments are the options of the network."""
-
-    def add(factory: Factory) -> Factory:
-        from papm.models.weights import PUBLISHED  # here: weights builds on vgg, vgg on this file
-
-        options = {key: p.default for key, p in inspect.signature(factory).parameters.items()}
-        published = PUBLISHED[trunk] if trunk else None
-        _REGISTRY[name] = (
-            factory,
-            NetworkInfo(
-                name=name,
-                kind=kind,
-                stride=stride,
-                summary=summary,
-                trunk=trunk,
-                url=published.url if published else None,
-                sha256=published.sha256 if published else None,
-                licence=published.licence if published else None,
-                options={**options, "rebalance": None} if trunk else options,
-            ),
-        )
-        return factory
-
-    return add
-
-
-def names() -> list[str]:
-    """Names of all networks, sorted."""
-    return sorted(_REGISTRY)
-
-
-def info(name: str) -> NetworkInfo:
-    """What is known about a network without building it."""
-    if name not in _REGISTRY:
-        raise unknown("network", name, _REGISTRY)
-    return _REGISTRY[name][1]
-
-
-def create(
-    name: str,
-    weights: str | Path | None = None,
-    *,
-    progress: Progress | None = None,
-    **options: Any,
-) -> Network:
-    """Build a network by name.
-
-    `weights`: None (random), "imagenet" (the published file, downloaded once; `progress` is told how far it is), or a
-    file with the trunk's weights (for a network without a pretrained trunk: all of its weights). `options` are those of
-    `info(name).options`; `rebalance` = "rms" | "he" rescales the trunk after loading without changing the function.
-
-    >>> network = create("tiny", stride=8)
-    >>> network(torch.zeros(2, 3, 20, 33)).density.shape
-    torch.Size([2, 1, 3, 5])
-    """
-    from papm.models.rescale import rebalance
-    from papm.models.weights import load_network, load_trunk
-
-    about = info(name)
-    for key in options:
-        if key not in about.options:
-            raise unknown(f"option of network '{name}'", key, about.options)
-    target = options.pop("rebalance", None)
-    if target is not None:
-        require("rebalance", target, ("rms", "he"))
-    network = _REGISTRY[name][0](**options)
-    trunk = network.trunk
-    if weights is not None:
-        if about.trunk is None or trunk is None:
-            if weights == "imagenet":
-                raise ConfigError(
-                    f"network '{name}'{_chosen(options)} has no ImageNet weights; leave them out or give a file"
-                )
-            network.weights_sha256 = load_network(network, weights).sha256
-        else:
-            arch = getattr(trunk, "arch", about.trunk)  # an option of the network may choose another trunk
-            network.weights_sha256 = load_trunk(trunk, weights, arch, progress=progress).sha256
-    if target is not None:
-        if trunk is None:
-            raise ConfigError(f"network '{name}'{_chosen(options)} has no pretrained trunk to rebalance; leave it out")
-        rebalance(trunk, target)
-    return network
-
-
-def _chosen(options: Mapping[str, Any]) -> str:
-    """The trunk among the options, for messages."""
-    return f" with trunk={options['trunk']}" if "trunk" in options else ""

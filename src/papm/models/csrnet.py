@@ -6,9 +6,10 @@ from itertools import pairwise
 
 from torch import Tensor, nn
 
-from papm.models.base import DensityNetwork, register, require, require_count
+from papm.models.base import DensityNetwork
 from papm.models.head import CROWD, start_positive
-from papm.models.layers import SIGNED_ACTIVATIONS, activate, normal_init
+from papm.models.layers import SignedActivation, activate, normal_init
+from papm.models.registry import Classes, register
 from papm.models.vgg import VGGTrunk, vgg_trunk
 
 BACK_END = (512, 512, 512, 256, 128, 64)  # channels of the dilated convolutions (CSRNet's configuration B)
@@ -30,7 +31,7 @@ class CSRNet(DensityNetwork):
             layers += [nn.Conv2d(inside, outside, 3, padding=DILATION, dilation=DILATION), nn.ReLU(inplace=True)]
         self.back_end = nn.Sequential(*layers)
         self.output = nn.Conv2d(BACK_END[-1], num_classes, 1)
-        self.reach = self.features.reach + len(BACK_END) * DILATION * self.stride
+        self.receptive_field = self.features.receptive_field + len(BACK_END) * DILATION * self.stride
         normal_init(self.back_end)
         normal_init(self.output)
         if activation == "relu":
@@ -47,8 +48,6 @@ class CSRNet(DensityNetwork):
     trunk="vgg16",
     summary="VGG16's first ten convolutions and six dilated ones (CSRNet)",
 )
-def csrnet(*, num_classes: int = 1, activation: str = "relu") -> DensityNetwork:
+def csrnet(*, num_classes: Classes = 1, activation: SignedActivation = "relu") -> DensityNetwork:
     """The published network ends without activation, `activation="none"`; "abs" is that of KDMG."""
-    require_count("num_classes", num_classes)
-    require("activation", activation, SIGNED_ACTIVATIONS)
     return CSRNet(num_classes, activation)

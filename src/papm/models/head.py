@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 import math
-from typing import Any
+from typing import Any, Literal
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from papm.models.base import require, require_count
-
-ACTIVATIONS = ("relu", "abs", "relu-live")
-UPSAMPLINGS = ("bilinear", "bilinear-aligned", "nearest")
+Activation = Literal["relu", "abs", "relu-live"]
+Upsampling = Literal["bilinear", "bilinear-aligned", "nearest"]
 # People a pixel where a map may start: about 500 in the 768×1024 pixels of a photograph of ShanghaiTech A. From much less,
 # al-papm on crops of 128 px (one seed, 60 to 90 steps) kept the counts of csrnet and man within a few per cent of zero; the
 # gradient of a transport loss goes with one over the count, which is probably why.
@@ -88,17 +86,12 @@ class DensityHead(nn.Module):
         init: str = "positive",
     ) -> None:
         super().__init__()
-        require_count("num_classes", num_classes)
-        require("stride", stride, (8, 4, 2))
-        require("activation", activation, ACTIVATIONS)
-        require("upsample", upsample, UPSAMPLINGS)
-        require("head_init", init, ("positive", "default", "normal"))
         self.activation = activation
         self.mode = upsample
         # Each ×2 looks one cell of its input further, each conv3×3 one cell of its own stride. Corner on corner, what a cell
         # sees depends on the size of the whole map.
         further = {8: 16 + 2 * 8, 4: 16 + 2 * 8 + 8 + 4, 2: 16 + 2 * 8 + 8 + 4 + 4 + 2}[stride]
-        self.reach = None if upsample == "bilinear-aligned" else further
+        self.receptive_field = None if upsample == "bilinear-aligned" else further
         self.regress = nn.Sequential(
             nn.Conv2d(channels, 256, 3, padding=1),
             nn.ReLU(inplace=True),

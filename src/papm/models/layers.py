@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Literal
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 from torch.utils.checkpoint import checkpoint
 
-from papm.models.head import ACTIVATIONS, non_negative
+from papm.models.head import non_negative
 
-SIGNED_ACTIVATIONS = (*ACTIVATIONS, "none")
+SignedActivation = Literal["relu", "abs", "relu-live", "none"]
 
 
 def activate(x: Tensor, activation: str) -> Tensor:
@@ -26,6 +26,15 @@ def normal_init(module: nn.Module, std: float = 0.01) -> None:
     for layer in module.modules():
         if isinstance(layer, nn.Conv2d):
             nn.init.normal_(layer.weight, std=std)
+            if layer.bias is not None:
+                nn.init.zeros_(layer.bias)
+
+
+def he_init(module: nn.Module) -> None:
+    """He's initialisation of every convolution, N(0, 2/fan-in), biases zero: a ReLU network keeps its scale."""
+    for layer in module.modules():
+        if isinstance(layer, nn.Conv2d):
+            nn.init.kaiming_normal_(layer.weight, nonlinearity="relu")
             if layer.bias is not None:
                 nn.init.zeros_(layer.bias)
 

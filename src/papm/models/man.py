@@ -2,22 +2,16 @@
 
 from __future__ import annotations
 
+from typing import Literal
+
 import torch
 from torch import Tensor, nn
 
 from papm.errors import DataError
 from papm.models.attention import EncoderLayer, disagreement
-from papm.models.base import (
-    DensityNetwork,
-    add_frame,
-    check_images,
-    pad_to_multiple,
-    register,
-    require,
-    require_amount,
-    require_flag,
-)
-from papm.models.head import CROWD, DensityHead
+from papm.models.base import DensityNetwork, add_frame, check_images, pad_to_multiple
+from papm.models.head import CROWD, Activation, DensityHead, Upsampling
+from papm.models.registry import Classes, Weight, register
 from papm.models.vgg import VGGTrunk, vgg_trunk
 from papm.structures import DensityOutput, PointBatch
 from papm.targets import touched_cells
@@ -36,7 +30,7 @@ class MAN(DensityNetwork):
     """
 
     features: VGGTrunk
-    reach = None  # attention
+    receptive_field = None  # attention
     takes_mask = True
 
     def __init__(self, head: DensityHead, num_classes: int, stride: int, weight: float, checkpoint: bool) -> None:
@@ -107,12 +101,12 @@ class MAN(DensityNetwork):
 )
 def man(
     *,
-    num_classes: int = 1,
-    stride: int = 16,
-    activation: str = "relu",
-    upsample: str = "bilinear",
+    num_classes: Classes = 1,
+    stride: Literal[16, 8, 4] = 16,
+    activation: Activation = "relu",
+    upsample: Upsampling = "bilinear",
     region_loss: bool = True,
-    region_weight: float = 1.0,
+    region_weight: Weight = 1.0,
     checkpoint: bool = False,
 ) -> DensityNetwork:
     """As published with `upsample="bilinear-aligned"`; stride 8 or 4 adds one or two steps up to the head.
@@ -120,10 +114,6 @@ def man(
     `region_loss` adds MAN's region loss to whatever the method descends. `checkpoint` computes attention again in the
     backward pass instead of keeping its maps, whose size grows with the square of the image's area.
     """
-    require("stride", stride, (16, 8, 4))
-    require_flag("region_loss", region_loss)
-    require_amount("region_weight", region_weight)
-    require_flag("checkpoint", checkpoint)
     head = DensityHead(512, num_classes, stride // 2, activation, upsample)  # its input is twice as coarse as vgg19's
     assert head.output.bias is not None
     nn.init.constant_(head.output.bias, CROWD * stride**2)

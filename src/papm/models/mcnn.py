@@ -6,9 +6,10 @@ import torch
 from torch import Tensor, nn
 
 from papm import imagenet
-from papm.models.base import DensityNetwork, register, require, require_count
-from papm.models.head import ACTIVATIONS, start_positive
+from papm.models.base import DensityNetwork
+from papm.models.head import Activation, start_positive
 from papm.models.layers import activate, normal_init
+from papm.models.registry import Classes, register
 
 # Of each column: sides of its four kernels and their channels; a 2×2 pool follows each of the first two.
 COLUMNS = (
@@ -37,7 +38,9 @@ class MCNN(DensityNetwork):
         self.register_buffer("black", torch.tensor(black), persistent=False)
         self.columns = nn.ModuleList(_column(kernels, channels) for kernels, channels in COLUMNS)
         self.output = nn.Conv2d(sum(channels[-1] for _, channels in COLUMNS), num_classes, 1)
-        self.reach = max(sum(k // 2 * stride for k, stride in zip(kernels, (1, 2, 4, 4))) for kernels, _ in COLUMNS)
+        self.receptive_field = max(
+            sum(k // 2 * stride for k, stride in zip(kernels, (1, 2, 4, 4))) for kernels, _ in COLUMNS
+        )
         normal_init(self)
         if activation in ("relu", "relu-live"):
             start_positive(self.output, BIAS)
@@ -59,12 +62,10 @@ def _column(kernels: tuple[int, ...], channels: tuple[int, ...]) -> nn.Sequentia
 
 
 @register("mcnn", kind="density", stride=4, summary="three columns of small convolutions on the grey image (MCNN)")
-def mcnn(*, num_classes: int = 1, activation: str = "relu-live") -> DensityNetwork:
+def mcnn(*, num_classes: Classes = 1, activation: Activation = "relu-live") -> DensityNetwork:
     """Starts from random weights, all columns together: nobody pre-trains them one by one as the paper did.
 
     Its output is ReLU's, as published. With ReLU's gradient too (`activation="relu"`), al-papm on 128-px crops of
     ShanghaiTech A (one seed) left 8 % of the cells alive after 300 steps, and none at ten times the rate.
     """
-    require_count("num_classes", num_classes)
-    require("activation", activation, ACTIVATIONS)
     return MCNN(num_classes, activation)

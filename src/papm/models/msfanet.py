@@ -7,33 +7,29 @@ sigmoid multiplies the features of the other. "qnrf": VGG19 and one decoder, no 
 from __future__ import annotations
 
 from itertools import pairwise
+from typing import Literal
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from papm.models.base import DensityNetwork, register, require, require_amount, require_count, require_flag
+from papm.models import trunks
+from papm.models.base import DensityNetwork
 from papm.models.context import ASPP, ScaleContext
-from papm.models.head import UPSAMPLINGS, start_positive
+from papm.models.head import Upsampling, start_positive
 from papm.models.layers import (
-    SIGNED_ACTIVATIONS,
     BatchNorm,
+    SignedActivation,
     activate,
     checkpointed,
     conv_block,
     normal_init,
     resize,
 )
-from papm.models.vgg import VGGTrunk, vgg_trunk
+from papm.models.registry import Classes, Weight, register
 from papm.structures import DensityOutput, PointBatch
 from papm.targets import density_maps, touched_cells
 
-TAPS = {
-    "vgg16": ("conv2_2", "conv3_3", "conv4_3", "conv5_3"),
-    "vgg16-bn": ("conv2_2", "conv3_3", "conv4_3", "conv5_3"),
-    "vgg19": ("conv2_2", "conv3_4", "conv4_4", "conv5_4"),
-    "vgg19-bn": ("conv2_2", "conv3_4", "conv4_4", "conv5_4"),
-}
 # A pixel is near a person where a Gaussian density map exceeds this (SFANet): within 8.6 px of a lone point.
 ATTENTION_SIGMA, ATTENTION_LEVEL = 4.0, 0.001
 
@@ -41,9 +37,10 @@ ATTENTION_SIGMA, ATTENTION_LEVEL = 4.0, 0.001
 class Decoder(nn.Module):
     """Three steps up, from the deepest features to stride 2: join, 1×1, 3×3; 32 channels in the end."""
 
-    def __init__(self, deep: int, norm: bool, mode: str, recomputed: bool) -> None:
+    def __init__(self, channels: tuple[int, ...], deep: int, norm: bool, mode: str, recomputed: bool) -> None:
         super().__init__()
         self.mode = mode
+        c2, c4, c8, _ = channels  # of the trunk's maps
 
         def step(inside: int, *outside: int) -> nn.Sequential:
             layers = [conv_block(inside, outside[0], 1, norm, recomputed=recomputed)]
@@ -51,9 +48,9 @@ class Decoder(nn.Module):
                 layers.append(conv_block(a, b, 3, norm, recomputed=recomputed))
             return nn.Sequential(*layers)
 
-        self.up8 = step(deep + 512, 256, 256)
-        self.up4 = step(256 + 256 + deep, 128, 128)
-        self.up2 = step(128 + 128, 64, 64, 32)
+        self.up8 = step(deep + c8, 256, 256)
+        self.up4 = step(256 + c4 + deep, 128, 128)
+        self.up2 = step(128 + c2, 64, 64, 32)
 
     def forward(self, x2: Tensor, x4: Tensor, x8: Tensor, deep: Tensor) -> Tensor:
         """Features at strides 2, 4, 8, and the deep ones (stride 16 or 8) → [B, 32, H/2, W/2]."""
@@ -66,16 +63,16 @@ class Decoder(nn.Module):
 class MSFANet(DensityNetwork):
     """What both forms share: trunk, scale context on conv4, ASPP on conv5, a decoder, a 1×1 convolution."""
 
-    features: VGGTrunk
     stride = 2
     multiple = 16
-    reach = None  # ASPP and the context average over the whole image
+    receptive_field = None  # ASPP and the context average over the whole image
 
     def __init__(self, trunk: str, num_classes: int, activation: str, upsample: str, checkpoint: bool) -> None:
         super().__init__()
-        self.features = vgg_trunk(trunk, taps=TAPS[trunk])
+        self.features = trunks.trunk(trunk, (2, 4, 8, 16))
+        self.channels: tuple[int, ...] = self.features.channels
         self.num_classes, self.activation, self.mode, self.checkpoint = num_classes, activation, upsample, checkpoint
-        self.context = ScaleContext()
+        self.context = ScaleContext(self.channels[2])
         self.output = nn.Conv2d(32, num_classes, 1)
 
     def start(self) -> None:
@@ -93,9 +90,9 @@ class ShanghaiTechForm(MSFANet):
     ) -> None:
         super().__init__(trunk, num_classes, activation, upsample, checkpoint)
         self.attention_weight = weight
-        self.pyramid = ASPP((6, 12, 18))
-        self.where = Decoder(256, True, upsample, recomputed=checkpoint)
-        self.how_many = Decoder(256, True, upsample, recomputed=checkpoint)
+        self.pyramid = ASPP((6, 12, 18), self.channels[3])
+        self.where = Decoder(self.channels, 256, True, upsample, recomputed=checkpoint)
+        self.how_many = Decoder(self.channels, 256, True, upsample, recomputed=checkpoint)
         self.attention = nn.Sequential(nn.Conv2d(32, 1, 1), BatchNorm(1))
         for part in (self.where, self.how_many, self.attention, self.output):
             normal_init(part)
@@ -130,9 +127,9 @@ class QNRFForm(MSFANet):
 
     def __init__(self, trunk: str, num_classes: int, activation: str, upsample: str, checkpoint: bool) -> None:
         super().__init__(trunk, num_classes, activation, upsample, checkpoint)
-        self.pyramid = ASPP((12, 24, 36), norm=False)
-        self.regress = nn.Sequential(conv_block(512, 256, 3, False), conv_block(256, 128, 3, False))
-        self.how_many = Decoder(256 + 128, False, upsample, recomputed=checkpoint)
+        self.pyramid = ASPP((12, 24, 36), self.channels[3], norm=False)
+        self.regress = nn.Sequential(conv_block(self.channels[3], 256, 3, False), conv_block(256, 128, 3, False))
+        self.how_many = Decoder(self.channels, 256 + 128, False, upsample, recomputed=checkpoint)
         self.start()
 
     def density(self, images: Tensor) -> Tensor:
@@ -163,27 +160,20 @@ def attention_target(points: PointBatch, cells: tuple[int, int], stride: int) ->
 )
 def msfanet(
     *,
-    num_classes: int = 1,
-    form: str = "shanghaitech",
+    num_classes: Classes = 1,
+    form: Literal["shanghaitech", "qnrf"] = "shanghaitech",
     trunk: str | None = None,
-    activation: str | None = None,
-    upsample: str = "bilinear",
-    attention_weight: float = 0.1,
+    activation: SignedActivation | None = None,
+    upsample: Upsampling = "bilinear",
+    attention_weight: Weight = 0.1,
     checkpoint: bool = False,
 ) -> DensityNetwork:
     """`form` "shanghaitech" (trunk vgg16-bn, relu) or "qnrf" (trunk vgg19, abs).
 
-    As published: `upsample="bilinear-aligned"`, and `activation="none"` for the first form. `trunk` takes another VGG, e.g.
-    where only the weights of vgg16 are at hand. `checkpoint` keeps only the inputs of the decoders, whose maps at stride
-    2 are most of the memory of a training step, and computes them again.
+    As published: `upsample="bilinear-aligned"`, and `activation="none"` for the first form. `trunk` takes another one with
+    maps at strides 2, 4, 8 and 16, e.g. where only the weights of vgg16 are at hand. `checkpoint` keeps only the inputs of the
+    decoders, whose maps at stride 2 are most of the memory of a training step, and computes them again.
     """
-    require_count("num_classes", num_classes)
-    require("form", form, ("shanghaitech", "qnrf"))
-    require("trunk", trunk, (None, *TAPS))
-    require("activation", activation, (None, *SIGNED_ACTIVATIONS))
-    require("upsample", upsample, UPSAMPLINGS)
-    require_amount("attention_weight", attention_weight)
-    require_flag("checkpoint", checkpoint)
     if form == "qnrf":
         return QNRFForm(trunk or "vgg19", num_classes, activation or "abs", upsample, checkpoint)
     return ShanghaiTechForm(

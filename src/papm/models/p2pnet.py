@@ -8,11 +8,14 @@ reads: the pyramid's other levels, and two convolutions in each head.
 from __future__ import annotations
 
 import math
+from typing import Annotated, Literal
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from papm.inference import Inference
+from papm.models import trunks
 from papm.models.base import (
     Network,
     _is_exporting,
@@ -21,69 +24,17 @@ from papm.models.base import (
     crop_to_image,
     drop_frame,
     pad_to_multiple,
-    register,
-    require,
-    require_count,
-    require_flag,
 )
-from papm.models.context import ASPP, ScaleContext
-from papm.models.vgg import VGGTrunk, he_init, vgg_trunk
+from papm.models.layers import he_init
+from papm.models.registry import Classes, register
+from papm.models.trunks import Trunk, outside
+from papm.registry import Range
 from papm.structures import PointProposals
 
 STRIDE = 8
 OFFSET_SCALE = 100.0  # P2PNet's: an offset of 0.01, the size of fresh weights' outputs, is one pixel
-# Taps at strides 8 and 16: the last convolutions of the fourth and the fifth stage.
-TAPS = {
-    "vgg16": ("conv4_3", "conv5_3"),
-    "vgg16-bn": ("conv4_3", "conv5_3"),
-    "vgg19": ("conv4_4", "conv5_4"),
-    "vgg19-bn": ("conv4_4", "conv5_4"),
-}
 # Rows × columns of reference points in a cell: P2PNet's, and what its paper uses for UCF-QNRF.
 REFERENCES = {"2x2": (2, 2), "4x2": (4, 2)}
-
-
-class TinyTrunk(nn.Module):
-    """Features at strides 8 and 16 for scenes that a CPU learns in minutes; about 70 thousand parameters."""
-
-    channels = (48, 64)
-    strides = (8, 16)
-    reach = 1 + 2 + 4 + 8 + 8 + 16  # one pixel of its input's stride a conv3×3
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.down = nn.ModuleList(
-            nn.Conv2d(c, d, 3, stride=2, padding=1) for c, d in ((3, 16), (16, 32), (32, 48), (48, 64))
-        )
-        self.fine = nn.Conv2d(48, 48, 3, padding=1)
-        self.coarse = nn.Conv2d(64, 64, 3, padding=1)
-        he_init(self)
-        with torch.no_grad():
-            self.fine.weight.mul_(0.5)  # residual branches start small
-            self.coarse.weight.mul_(0.5)
-
-    def forward(self, images: Tensor) -> list[Tensor]:
-        """Images [B, 3, H, W] → [B, 48, H/8, W/8] and [B, 64, H/16, W/16]."""
-        x = images
-        for conv in self.down[:3]:
-            x = F.relu(conv(x), inplace=True)
-        fine = x + F.relu(self.fine(x))
-        x = F.relu(self.down[3](fine), inplace=True)
-        return [fine, x + F.relu(self.coarse(x))]
-
-
-class Surroundings(nn.Module):
-    """What M-SFANet adds to a VGG: the scale context on its features of stride 8, the atrous pyramid on those of stride 16."""
-
-    def __init__(self, channels: tuple[int, int], width: int) -> None:
-        super().__init__()
-        self.scales = ScaleContext(channels[0])
-        self.atrous = ASPP((6, 12, 18), channels[1], width)
-
-    def forward(self, features: list[Tensor]) -> list[Tensor]:
-        """[B, c₀, h, w] and [B, c₁, h/2, w/2] → [B, c₀, h, w] and [B, width, h/2, w/2]."""
-        fine, coarse = features
-        return [self.scales(fine), self.atrous(coarse)]
 
 
 class Pyramid(nn.Module):
@@ -153,33 +104,26 @@ def _inside(reference: Tensor, grid: tuple[int, int], size: tuple[int, int]) -> 
 class P2PNet(Network):
     """Trunk, pyramid level, two heads; any image size, and no proposal that starts beyond the image."""
 
-    features: VGGTrunk | TinyTrunk
+    inference = Inference(decode="threshold")
 
     def __init__(
         self,
-        features: VGGTrunk | TinyTrunk,
+        features: Trunk,
         width: int,
         grid: tuple[int, int],
         num_classes: int,
         moves: bool = True,
-        context: bool = False,
     ) -> None:
         super().__init__()
         self.features = features
         self.stride, self.num_classes, self.grid = STRIDE, num_classes, grid
         self.multiple = features.strides[-1]
         # A stride-16 cell lies up to 8 px beyond the stride-8 cell that reads it; then four 3×3 convolutions at stride 8.
-        self.reach = None if context else features.reach + 8 + 4 * 8
+        self.receptive_field = outside(features.receptive_field, 8 + 4 * 8)
         fine, coarse = features.channels
-        self.context = Surroundings((fine, coarse), width) if context else nn.Identity()
-        self.pyramid = Pyramid((fine, width if context else coarse), width)
+        self.pyramid = Pyramid((fine, coarse), width)
         self.offsets = PointHead(width, grid[0] * grid[1], 2) if moves else None
         self.classes = PointHead(width, grid[0] * grid[1], num_classes + 1)
-
-    @property
-    def trunk(self) -> nn.Module | None:
-        """The VGG; a tiny trunk has no published weights and learns like the heads."""
-        return self.features if isinstance(self.features, VGGTrunk) else None
 
     def forward(self, images: Tensor) -> PointProposals:
         """Images [B, 3, H, W] → proposals whose references lie inside the image, M = ⌈H/8⌉·⌈W/8⌉·4 when all do.
@@ -189,7 +133,7 @@ class P2PNet(Network):
         check_images(images)
         height, width = images.shape[-2:]
         framed = pad_to_multiple(add_frame(images, self.frame_now), self.multiple, self.frame_now > 0)
-        x = self.pyramid(self.context(self.features(framed)))
+        x = self.pyramid(self.features(framed))
         logits = self._proposed(self.classes, x, (height, width))
         # not -(-height // STRIDE): in an exported network division goes towards zero
         rows, columns = ((side + STRIDE - 1) // STRIDE for side in (height, width))
@@ -201,7 +145,7 @@ class P2PNet(Network):
             reference, logits = reference.index_select(0, kept), logits.index_select(1, kept)
             offsets = None if offsets is None else offsets.index_select(1, kept)
         place = reference.repeat(images.shape[0], 1, 1) if offsets is None else reference + offsets
-        return PointProposals(place, logits, reference, self.background, self.expected)
+        return PointProposals(place, logits, reference, self.inference.background, self.inference.decode == "expected")
 
     def _proposed(self, head: PointHead, x: Tensor, size: tuple[int, int]) -> Tensor:
         """What a head says of every reference of the image's cells, [B, M, values], in float32 or better."""
@@ -222,30 +166,22 @@ class P2PNet(Network):
 def p2pnet(
     *,
     trunk: str = "vgg16",
-    num_classes: int = 1,
-    references: str = "2x2",
-    width: int = 0,
+    num_classes: Classes = 1,
+    references: Literal["2x2", "4x2"] = "2x2",
+    width: Annotated[int, Range("must be a whole number from 0 to 2000", 0, 2000)] = 0,
     offsets: bool = True,
-    context: bool = False,
 ) -> Network:
     """`trunk` = vgg16, vgg16-bn (the published one), vgg19, vgg19-bn, or tiny: a small one from nothing, for CPUs and tests.
 
-    `references` = 2x2 or 4x2 points a cell (rows × columns); `width` = channels of pyramid and heads, 0: 256, tiny 32;
-    `offsets` = whether proposals move from their references; if not, only scores are learned; `context` = M-SFANet's modules
-    between trunk and pyramid, which see the whole image.
+    `references` = 2x2 or 4x2 points per cell (rows × columns); `width` = channels of pyramid and heads, 0: 256, or 32 on a
+    trunk from nothing; `offsets` = whether proposals move from their references; if not, only scores are learned.
     """
-    require("trunk", trunk, (*TAPS, "tiny"))
-    require("references", references, REFERENCES)
-    require_count("num_classes", num_classes)
-    if width != 0:
-        require_count("width", width)
-    require_flag("offsets", offsets)
-    require_flag("context", context)
-    if trunk == "tiny":
-        network = P2PNet(TinyTrunk(), width or 32, REFERENCES[references], num_classes, offsets, context)
+    features = trunks.trunk(trunk, (8, 16))
+    published = getattr(features, "arch", None) is not None
+    network = P2PNet(features, width or (256 if published else 32), REFERENCES[references], num_classes, offsets)
+    if not published:
         he_init(network.pyramid)
         for head in filter(None, (network.offsets, network.classes)):
             he_init(head.layers)
             nn.init.normal_(head.output.weight, std=1e-3)  # proposals start some 4 px from their references
-        return network
-    return P2PNet(vgg_trunk(trunk, TAPS[trunk]), width or 256, REFERENCES[references], num_classes, offsets, context)
+    return network

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from typing import Literal
+
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from papm.models.base import DensityNetwork, register, require, require_count
-from papm.models.head import ACTIVATIONS, non_negative, upsample
-from papm.models.vgg import he_init
+from papm.models.base import DensityNetwork
+from papm.models.head import Activation, non_negative, upsample
+from papm.models.layers import he_init
+from papm.models.registry import Classes, register
 
 
 class Tiny(DensityNetwork):
@@ -22,7 +25,7 @@ class Tiny(DensityNetwork):
         self.num_classes, self.stride, self.activation = num_classes, stride, activation
         self.multiple = 8
         # 1 + 2 + 4 down, 8·(1 + 2 + 4) of context, then one coarse cell for each ×2 up.
-        self.reach = {8: 63, 4: 63 + 8, 2: 63 + 8 + 4}[stride]
+        self.receptive_field = {8: 63, 4: 63 + 8, 2: 63 + 8 + 4}[stride]
         # Density goes with the area of a cell; with this factor Adam's steps do so too. Without it the first steps at
         # stride 2 can overshoot below zero everywhere, and the last ReLU stays dead (seen with one of three seeds).
         self.gain = stride**2 / 256
@@ -56,9 +59,6 @@ class Tiny(DensityNetwork):
 
 
 @register("tiny", kind="density", stride=4, summary="a small network for CPUs, demos and tests; no pretrained weights")
-def tiny(*, num_classes: int = 1, stride: int = 4, activation: str = "relu") -> DensityNetwork:
+def tiny(*, num_classes: Classes = 1, stride: Literal[2, 4, 8] = 4, activation: Activation = "relu") -> DensityNetwork:
     """A `Tiny` of stride 2, 4 or 8."""
-    require_count("num_classes", num_classes)
-    require("stride", stride, (2, 4, 8))
-    require("activation", activation, ACTIVATIONS)
     return Tiny(num_classes, stride, activation)

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Sequence
+from functools import partial
 
 import torch
 from torch import Tensor, nn
 
 from papm.errors import ConfigError, unknown
-from papm.models.layers import BatchNorm
+from papm.models.layers import BatchNorm, he_init
+from papm.models.trunks import TRUNKS
 
 # Convolutions of each of the five stages; a stage ends with a 2×2 pool. Channels are 64, 128, 256, 512, 512.
 _STAGES = {
@@ -25,11 +27,9 @@ class VGGTrunk(nn.Sequential):
     """A VGG up to its last tap. `forward` returns one feature map a tap, finest first.
 
     State-dict keys are torchvision's without the leading "features.": a network keeps the trunk as `features`.
-    `scales` is there after `papm.models.rebalance` only: one factor a tap, which undoes what rebalancing did.
-    `unsettled`: its batch norms do nothing yet, because its weights are those of a trunk without them (`papm.models.settle`).
+    `uncalibrated`: its batch norms do nothing yet, because its weights are those of a trunk without them
+    (`papm.models.calibrate_norms`).
     """
-
-    scales: Tensor | None
 
     def __init__(
         self, layers: OrderedDict[str, nn.Module], arch: str, taps: Sequence[str], ends: Sequence[int]
@@ -40,13 +40,12 @@ class VGGTrunk(nn.Sequential):
         self.ends = tuple(ends)  # index of the layer whose output is the tap
         self.channels = tuple(_CHANNELS[_stage(tap) - 1] for tap in taps)
         self.strides = tuple(2 ** (_stage(tap) - (not tap.startswith("pool"))) for tap in taps)
-        self.register_buffer("scales", None)
-        self.unsettled = False
-        self.reach = 0  # pixels beyond its own cell that an output of the last tap sees: one of its stride a conv3×3
+        self.uncalibrated = False
+        self.receptive_field = 0  # one pixel of its stride for each conv3×3
         stride = 1
         for layer in self:
             if isinstance(layer, nn.Conv2d):
-                self.reach += stride
+                self.receptive_field += stride
             elif isinstance(layer, nn.MaxPool2d):
                 stride *= 2
 
@@ -57,7 +56,7 @@ class VGGTrunk(nn.Sequential):
         for index, layer in enumerate(self):
             x = layer(x)
             if index in self.ends:
-                features.append(x if self.scales is None else x * self.scales[len(features)])
+                features.append(x)
         return features
 
 
@@ -99,15 +98,6 @@ def vgg_trunk(arch: str, taps: Sequence[str] | None = None) -> VGGTrunk:
     return trunk
 
 
-def he_init(module: nn.Module) -> None:
-    """He's initialisation of every convolution, N(0, 2/fan-in), biases zero: a ReLU network keeps its scale."""
-    for layer in module.modules():
-        if isinstance(layer, nn.Conv2d):
-            nn.init.kaiming_normal_(layer.weight, nonlinearity="relu")
-            if layer.bias is not None:
-                nn.init.zeros_(layer.bias)
-
-
 def parameter_shapes(arch: str) -> dict[str, torch.Size]:
     """Names and shapes of everything a weights file of the whole trunk `arch` holds, without "features."."""
     with torch.device("meta"):
@@ -124,3 +114,18 @@ def convolutions(arch: str) -> list[str]:
 
 def _stage(tap: str) -> int:
     return int(tap.removeprefix("conv").removeprefix("pool").split("_")[0])
+
+
+def vgg_at(arch: str, strides: Sequence[int]) -> VGGTrunk:
+    """The trunk with a map at each of these strides: the last convolution of the stage, or after the last pool for 32.
+
+    >>> vgg_at("vgg19", (8, 16, 32)).taps
+    ('conv4_4', 'conv5_4', 'pool5')
+    """
+    stages = _STAGES[arch]
+    last = {2**k: f"conv{k + 1}_{count}" for k, count in enumerate(stages)} | {2 ** len(stages): f"pool{len(stages)}"}
+    return vgg_trunk(arch, [last[stride] for stride in strides])
+
+
+for _arch in _STAGES:
+    TRUNKS.register(_arch, partial(vgg_at, _arch))

@@ -147,7 +147,7 @@ def load_trunk(module: nn.Module, source: str | Path, arch: str, progress: Progr
 
     Half-precision files are widened. `classifier.*` is skipped, and so are layers of `arch` that the trunk left out;
     anything else that is missing, unexpected or of another shape is an error that names it. A trunk with batch norm also
-    takes the file of the one without: its norms then do nothing until `papm.models.settle`.
+    takes the file of the one without: its norms then do nothing until `papm.models.calibrate_norms`.
     """
     if arch not in PUBLISHED:
         raise unknown("trunk", arch, PUBLISHED)
@@ -158,7 +158,7 @@ def load_trunk(module: nn.Module, source: str | Path, arch: str, progress: Progr
     if plain != arch and _names(tensors) <= set(parameter_shapes(plain)):
         tensors = _with_norms(tensors, plain, arch)
         if isinstance(module, VGGTrunk):
-            module.unsettled = True
+            module.uncalibrated = True
     whole = parameter_shapes(arch)
     prefix = "features."
     given: dict[str, Tensor] = {}

@@ -1,17 +1,17 @@
 """Large images in tiles: the memory of one tile, the result of the whole image.
 
-A cell of a convolutional network sees its own pixels and `network.reach` pixels around them. A tile is cut with that much
-more on every side, at multiples of `network.multiple`, and only the cells inside are kept:
+A cell of a convolutional network sees its own pixels and `network.receptive_field` pixels around them. A tile is cut with that
+much more on every side, at multiples of `network.multiple`, and only the cells inside are kept:
 
     ┌───────────────────────────┐  seen by the network
-    │  reach                    │
+    │  receptive field          │
     │    ┌─────────────────┐    │
-    │    │ kept            │    │  side of the kept zone = tile − 2·reach, rounded to the multiple
+    │    │ kept            │    │  side of the kept zone = tile − 2·field, rounded to the multiple
     │    └─────────────────┘    │
     └───────────────────────────┘
 
-What is kept is then what the whole image would have given, but for rounding. Networks that look at the whole image (`reach`
-None: attention, pooling over all of it) see a tile instead: their result is another one, close where tiles are large.
+What is kept is then what the whole image would have given, but for rounding. Networks that look at the whole image
+(attention, pooling over all of it) have no `receptive_field` and see a tile instead: another result, close for large tiles.
 
 The image stays uint8 where it is; only one tile at a time is made of floats.
 """
@@ -30,6 +30,7 @@ from torch import Tensor
 
 from papm.errors import ConfigError
 from papm.imagenet import normalize
+from papm.inference import Inference
 from papm.structures import DensityOutput, PointProposals
 
 log = logging.getLogger(__name__)
@@ -53,7 +54,7 @@ LIMITS = {"cpu": Limits(4_000_000, 1024), "cuda": Limits(16_000_000, 2048)}
 # Cutting changes what a network that looks at the whole image finds: later, larger, and the same on every device.
 APPROXIMATE = Limits(16_000_000, 2048)
 NARROW = 32  # pixels of a side: what networks pad to at most; narrower tiles of any network cost as much as these
-CONTEXT = 256  # pixels around the kept zone of a network whose reach has no bound
+CONTEXT = 256  # pixels around the kept zone of a network that sees the whole image
 
 
 @dataclass(frozen=True)
@@ -95,13 +96,13 @@ def side_of(network: torch.nn.Module, size: tuple[int, int], tile: Tile = "auto"
         return None
     if tile == "auto":
         device = next(network.parameters()).device.type
-        limits = LIMITS.get(device, LIMITS["cuda"]) if _reach(network) is not None else APPROXIMATE
+        limits = LIMITS.get(device, LIMITS["cuda"]) if _receptive_field(network) is not None else APPROXIMATE
         return limits.side if computed_pixels(network, size) > limits.pixels else None
     assert isinstance(tile, int)
     return tile if max(size) > tile else None
 
 
-def zones(size: tuple[int, int], side: int, reach: int, multiple: int) -> list[Zone]:
+def zones(size: tuple[int, int], side: int, field: int, multiple: int) -> list[Zone]:
     """Tiles of at most `side` pixels that cover an image of (H, W); the kept zones do not overlap.
 
     >>> [z.kept for z in zones((64, 150), 96, 16, 16)]
@@ -109,12 +110,12 @@ def zones(size: tuple[int, int], side: int, reach: int, multiple: int) -> list[Z
     >>> zones((64, 150), 96, 16, 16)[1].seen, [z.kept for z in zones((16, 70), 96, 16, 16)]
     ((0, 64, 48, 144), [(0, 16, 0, 48), (0, 16, 48, 70)])
     """
-    margin = -(-reach // multiple) * multiple
+    margin = -(-field // multiple) * multiple
     core = (side - 2 * margin) // multiple * multiple
     if core < multiple:
         least = 2 * margin + multiple
         raise ConfigError(
-            f"a tile of {side} px leaves nothing to keep: this network sees {reach} px around each cell; "
+            f"a tile of {side} px leaves nothing to keep: this network sees {field} px around each cell; "
             f"use at least {least}, better {4 * margin} or more"
         )
 
@@ -154,25 +155,43 @@ def infer(
     return output
 
 
+@torch.no_grad()
+def infer_together(network: torch.nn.Module, images: Tensor, precision: str) -> list[Output]:
+    """`infer` of images that are taken whole, uint8 [B, 3, H, W], in one pass; an output per image."""
+    device, half = next(network.parameters()).device, HALVES.get(precision)
+    with torch.autocast(device.type, dtype=half, enabled=half is not None):
+        output: Output = network.forward(_floats(network, images.to(device)))
+    if isinstance(output, DensityOutput):
+        return [DensityOutput(density[None].float(), output.stride) for density in output.density]
+    each = zip(output.points, output.logits)
+    return [dataclasses.replace(output, points=points[None], logits=logits[None]) for points, logits in each]
+
+
 def _infer(network: torch.nn.Module, image: Tensor, tile: Tile, on_tile: OnTile | None) -> Output:
     device = next(network.parameters()).device
     size = (int(image.shape[1]), int(image.shape[2]))
     side = side_of(network, size, tile)
     if side is None:
         # Not through __call__: a compiled network would be compiled again for every image size.
-        output: Output = network.forward(normalize(image.to(device))[None])
+        output: Output = network.forward(_floats(network, image.to(device)))
         return output
-    reach = _reach(network)
-    if reach is None:
+    field = _receptive_field(network)
+    if field is None:
         _say_approximate(type(network).__name__)
-    cut = zones(size, side, CONTEXT if reach is None else reach, int(getattr(network, "multiple", 32)))
+    cut = zones(size, side, CONTEXT if field is None else field, int(getattr(network, "multiple", 32)))
     pieces = _pieces(network, image, cut, device, on_tile)
     first = next(pieces)
     return _join_maps(first, pieces, size) if isinstance(first[1], DensityOutput) else _join_points(first, pieces)
 
 
-def _reach(network: torch.nn.Module) -> int | None:
-    value: Any = getattr(network, "reach", None)
+def _floats(network: torch.nn.Module, image: Tensor) -> Tensor:
+    """uint8 [3, H, W] or [B, 3, H, W] → [B, 3, H, W], normalised as the network wants it."""
+    inference: Inference = getattr(network, "inference", Inference())
+    return normalize(image if image.ndim == 4 else image[None], inference.mean, inference.std)
+
+
+def _receptive_field(network: torch.nn.Module) -> int | None:
+    value: Any = getattr(network, "receptive_field", None)
     return None if value is None else int(value)
 
 
@@ -192,7 +211,7 @@ def _pieces(
 ) -> Iterator[Piece]:
     for k, zone in enumerate(cut):
         top, bottom, left, right = zone.seen
-        yield zone, network.forward(normalize(image[:, top:bottom, left:right].to(device))[None])
+        yield zone, network.forward(_floats(network, image[:, top:bottom, left:right].to(device)))
         if on_tile is not None:
             on_tile(k + 1, len(cut))
 

@@ -109,7 +109,7 @@ def bars(labels: Sequence[str], groups: Sequence[str], table: dict[tuple[str, st
 
     made = [Bars(label, of(label, "mae"), of(label, "low"), of(label, "high")) for label in labels]
     width = 2 * WIDTH if is_wide(labels, groups) else WIDTH
-    return charts.bar_chart(groups, made, title="MAE of all methods", y_label="MAE, objects an image", width=width)
+    return charts.bar_chart(groups, made, title="MAE of all methods", y_label="MAE, objects per image", width=width)
 
 
 def is_wide(labels: Sequence[str], groups: Sequence[str]) -> bool:

@@ -6,9 +6,9 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from papm.data.annotators import agreement
+from papm.data.agreement import agreement
 from papm.data.base import Dataset
-from papm.data.look_alikes import Pair
+from papm.data.near_duplicates import Pair
 from papm.data.summary import summary
 from papm.points import spacing
 from papm.report import charts, page
@@ -21,10 +21,10 @@ MANY = 5000  # marks of a scatter chart that a browser still draws at once
 ROWS = (
     ("images", "images"),
     ("points", "points"),
-    ("objects an image, fewest", "count_min"),
-    ("objects an image, mean", "count_mean"),
-    ("objects an image, median", "count_median"),
-    ("objects an image, most", "count_max"),
+    ("objects per image, fewest", "count_min"),
+    ("objects per image, mean", "count_mean"),
+    ("objects per image, median", "count_median"),
+    ("objects per image, most", "count_max"),
     ("images without points", "without_points"),
     ("points outside their image", "outside"),
     ("points repeated exactly", "duplicates"),
@@ -45,7 +45,7 @@ BETWEEN = (
 
 
 def write_dataset_page(path: Path, name: str, splits: Mapping[str, Dataset], pairs: Sequence[Pair] = ()) -> Path:
-    """Write the page of a dataset; `pairs` are look-alikes across its splits."""
+    """Write the page of a dataset; `pairs` are near-duplicates across its splits."""
     items = unique(splits)
     facts = summary(splits)
     whole = summary({"all": Dataset([s for _, s in items])})["all"]
@@ -109,7 +109,7 @@ def _charts(items: Sequence[Item]) -> list[tuple[str, str, str]]:
     made = [
         (
             "Objects an image",
-            "one bar an image" if one_each else n_of(len(counts), "image"),
+            "one bar per image" if one_each else n_of(len(counts), "image"),
             charts.bar_chart(
                 [f"{s.name} ({split})" for split, s in shown],
                 [charts.Bars("objects", [s.count for _, s in shown])],
@@ -117,7 +117,7 @@ def _charts(items: Sequence[Item]) -> list[tuple[str, str, str]]:
                 y_label="objects",
             )
             if one_each
-            else charts.histogram(counts, title="Histogram of counts", x_label="objects an image", y_label="images"),
+            else charts.histogram(counts, title="Histogram of counts", x_label="objects per image", y_label="images"),
         ),
         (
             "Distance to the nearest neighbour",

@@ -7,10 +7,11 @@ from pathlib import Path
 from torch import Tensor
 
 from papm.data.base import Dataset
-from papm.predict.overlay import Corner, number, overlay, panel, save_png
+from papm.draw import Corner, number, overlay, panel, save_png
+from papm.predict.prediction import Prediction
 from papm.predict.predictor import Counter
 from papm.predict.results import file_names
-from papm.structures import Prediction, Sample
+from papm.structures import Sample
 
 LONGEST = 900  # px, the longer side of each picture of a panel
 SIDE: Corner = "top left"  # of the figure in all pictures of a panel
@@ -58,7 +59,7 @@ def example(image: Tensor, sample: Sample, prediction: Prediction) -> Tensor:
         pictures.append(tinted)
         titles.append(f"density: predicted {found}, true {true}")
     if prediction.points is not None:
-        # Beside a map the number of points; a network that gives points alone may sum chances, which is not their number.
+        # Beside a map the number of points; a network that gives points alone may sum probabilities, which is not their number.
         count = prediction.count if prediction.density is None else None
         pictures.append(overlay(image, points=prediction.points, count=count, max_side=LONGEST, corner=SIDE))
         titles.append("predicted points" if prediction.density is not None else f"predicted {found}, true {true}")

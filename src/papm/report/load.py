@@ -89,12 +89,12 @@ def read_counted(path: Path) -> list[Counted]:
         raise PapmError(f"{path}: is no CSV file ({error}); remove it") from None
     except OSError as error:
         raise PapmError(f"{path}: cannot be read ({error.strerror})") from None
-    # A prediction that is no number is worse than any error.
+    # A prediction that is not a number is worse than any error.
     return sorted(counted, key=lambda c: -abs(c.error) if math.isfinite(c.error) else -math.inf)
 
 
 def number(values: Mapping[str, Any] | None, key: str) -> float | None:
-    """A figure of a result, or None where it is missing or no finite number."""
+    """A figure of a result, or None where it is missing or not a finite number."""
     value = (values or {}).get(key)
     if isinstance(value, bool) or not isinstance(value, (int, float)) or not math.isfinite(value):
         return None

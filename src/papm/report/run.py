@@ -101,7 +101,7 @@ def warnings(run: Run) -> list[str]:
         )
     broken = sum(not math.isfinite(c.predicted) for c in run.counted)
     if broken:
-        verb = "is no number" if broken == 1 else "are no numbers"
+        verb = "is not a number" if broken == 1 else "are not numbers"
         found.append(f"{broken} of {len(run.counted)} predicted counts {verb}: the network has diverged.")
     return found
 
@@ -177,7 +177,7 @@ def learning_charts(run: Run) -> list[tuple[str, str, Any]]:
         ("Training loss", "pale: as logged; strong: moving mean",
          charts.line_chart(smooth, title="Training loss over steps", x_label="step", y_label="loss")),
         ("Error while training", f"rings: the lowest of each{looks}",
-         charts.line_chart(errors, title="Evaluation MAE and RMSE over steps", x_label="step", y_label="objects an image")),
+         charts.line_chart(errors, title="Evaluation MAE and RMSE over steps", x_label="step", y_label="objects per image")),
     ]  # fmt: skip
     names = list(dict.fromkeys(name for row in rows for name in row["terms"]))
     if len(names) > 1:
@@ -187,7 +187,7 @@ def learning_charts(run: Run) -> list[tuple[str, str, Any]]:
     crops = Series("count error", *curve(rows, "count_error"), colour=2)
     if len(crops.x):
         svg = charts.line_chart(
-            [crops], title="Count error of training crops", x_label="step", y_label="objects a crop"
+            [crops], title="Count error of training crops", x_label="step", y_label="objects per crop"
         )
         made.append(("Count error of the training crops", "mean |predicted − true|", svg))
     rate = Series("learning rate", *curve(rows, "lr"), colour=3)
@@ -220,7 +220,7 @@ def counting_charts(counted: list[Counted]) -> list[tuple[str, str, Any]]:
         svg = charts.bar_chart(
             [c.image for c in counted], bars, title="Error of each image", y_label="predicted − true"
         )
-        made.append(("Errors", "one bar an image; above zero: too many counted", svg))
+        made.append(("Errors", "one bar per image; above zero: too many counted", svg))
     else:
         svg = charts.histogram(errors, title="Histogram of errors", x_label="predicted − true", y_label="images")
         made.append(("How errors are spread", "right of the line: too many counted", svg))

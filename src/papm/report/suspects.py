@@ -11,10 +11,10 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from papm.data.base import Dataset
-from papm.data.look_alikes import Pair
+from papm.data.near_duplicates import Pair
+from papm.draw import overlay, panel
 from papm.errors import DataError
 from papm.points import spacing
-from papm.predict.overlay import overlay, panel
 from papm.report import page
 from papm.report.page import Picture
 from papm.structures import Sample
@@ -84,7 +84,7 @@ def suspects(splits: Mapping[str, Dataset], pairs: Sequence[Pair] = ()) -> list[
         ),
     ]
     if pairs:
-        parts.append(_alike(pairs))
+        parts.append(_near_duplicates(pairs))
     return [p for p in parts if p.pictures]
 
 
@@ -156,7 +156,7 @@ def _part(
     return Part(title, remark, pictures)
 
 
-def _alike(pairs: Sequence[Pair]) -> Part:
+def _near_duplicates(pairs: Sequence[Pair]) -> Part:
     pictures = []
     for p in pairs[:SHOWN]:
         (one, a), (two, b) = p.first, p.second
@@ -167,6 +167,6 @@ def _alike(pairs: Sequence[Pair]) -> Part:
         except DataError:
             continue
         pictures.append(page.picture(f"{a.name} ({one}) and {b.name} ({two}): likeness {p.likeness:.3f}", drawn))
-    shown = "" if len(pairs) <= SHOWN else f"; the {SHOWN} most alike are shown"
+    shown = "" if len(pairs) <= SHOWN else f"; the {SHOWN} most similar are shown"
     remark = f"{n_of(len(pairs), 'pair')} of images in different splits that look the same{shown}."
-    return Part("Alike across splits", f"{remark} A test on what was trained on flatters.", pictures)
+    return Part("Near-duplicates across splits", f"{remark} A test on what was trained on flatters.", pictures)

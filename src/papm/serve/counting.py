@@ -19,11 +19,10 @@ from papm.data.readers.faults import coordinate
 from papm.data.readers.regions import Polygons, inside
 from papm.errors import ConfigError, DataError, PapmError
 from papm.images import decode_image
-from papm.models import info
 from papm.predict.ensemble import Ensemble
+from papm.predict.prediction import Prediction
 from papm.predict.predictor import Counter, Source
 from papm.serve.pictures import density_layer, preview
-from papm.structures import Prediction
 from papm.version import __version__
 
 MOST_POLYGONS, MOST_CORNERS = 100, 10_000  # of a region, in all: what a hand draws, with room; its cost grows with them
@@ -204,9 +203,8 @@ def describe(counter: Counter | Ensemble, path: str | Path, limits: Limits) -> d
 
 
 def _counted(counter: Counter) -> str:
-    """What is added up: a `density`, `points` above 0.5, or the `expected` number, the sum of their chances."""
-    kind = info(counter.spec.backbone).kind
-    return "expected" if kind == "points" and counter.network.expected else kind
+    """What is added up: a `density`, `points` above 0.5, or the `expected` number, the sum of their probabilities."""
+    return {"sum": "density", "threshold": "points", "expected": "expected"}[counter.inference.decode]
 
 
 def _trained_on(spec: str) -> str:

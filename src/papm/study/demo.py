@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from papm import data
-from papm.data.annotator import Annotator, annotate_dataset
+from papm.data.click_model import Annotator, annotate_dataset
 from papm.data.splits import Splits
 from papm.engine import train as engine
 from papm.engine.build import resolve

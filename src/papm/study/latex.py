@@ -1,4 +1,4 @@
-"""A measured table for a LaTeX paper: a line a row of the study, mean ± standard deviation over seeds."""
+"""A measured table for a LaTeX paper: a line per row of the study, mean ± standard deviation over seeds."""
 
 from __future__ import annotations
 

@@ -124,7 +124,7 @@ def _flat(
     network: Mapping[str, Any],
     options: Mapping[str, Any],
 ) -> dict[str, Any]:
-    known = methods.METHODS.get(method)
+    known = methods.method(method) if method in methods.METHODS else None
     every_loss = {**(losses.options(known.loss) if known else {}), **loss}
     every_network = {**(models.info(backbone).options if backbone in models.names() else {}), **network}
     return {

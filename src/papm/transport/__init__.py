@@ -3,12 +3,11 @@
 from papm.transport.costs import Cost, dustbin_for, kernel_radius, reach_of
 from papm.transport.costs import create as create_cost
 from papm.transport.result import TransportResult
-from papm.transport.solve import TransportWarning, grid_sinkhorn, sinkhorn
+from papm.transport.solve import grid_sinkhorn, sinkhorn
 
 __all__ = [
     "Cost",
     "TransportResult",
-    "TransportWarning",
     "create_cost",
     "dustbin_for",
     "grid_sinkhorn",

@@ -1,7 +1,8 @@
 """The GPU fast path: all iterations of all images in one launch of a CUDA kernel, compiled at first use by NVRTC.
 
 NVRTC comes with torch's CUDA build, and torch compiles the kernel where it finds the CUDA headers. Where it cannot,
-`available()` is False and the Triton path is used. On Hopper and later, CLUSTER blocks share the work of an image.
+`available()` is False and a CUDA graph of torch operations is used. On Hopper and later, CLUSTER blocks share the work of an
+image.
 """
 
 from __future__ import annotations

@@ -49,16 +49,3 @@ def log_domain(
 def _at_least(x: Tensor, floor: Tensor) -> Tensor:
     # With an infinitely dear dustbin, an all-zero row would give ln 0 - ln 0; the smallest number keeps it -inf.
     return torch.logaddexp(x, floor).clamp(min=-torch.finfo(x.dtype).max)
-
-
-def log_domain_scheduled(
-    cost: Tensor, a: Tensor, b: Tensor, log_u: Tensor, dustbin: float, schedule: list[tuple[float, int]]
-) -> tuple[Tensor, Tensor]:
-    """ε-scaling: `log_domain` along (reg, iterations) pairs, carrying the potential α = ε·ln u from one to the next."""
-    alpha: Tensor | None = None
-    log_v = b.log()
-    for reg, iterations in schedule:
-        start = log_u if alpha is None else alpha / reg
-        log_u, log_v = log_domain(cost, reg, a, b, start, -dustbin / reg, iterations)
-        alpha = log_u * reg
-    return log_u, log_v

@@ -29,7 +29,6 @@ class TransportResult(Brief):
     iterations: int
     problem: Problem
     solver: str = "reference"
-    converged: bool | None = None  # None when no tolerance was asked for
     batched: bool = True
     known_value: Tensor | None = None  # [B], from solvers that find it on the way
 

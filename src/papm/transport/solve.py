@@ -1,16 +1,13 @@
-"""Solving: choosing a solver, stopping early, starting warm; `sinkhorn` for any cost and `grid_sinkhorn` for points on maps.
+"""Solving: choosing a solver; `sinkhorn` for any cost and `grid_sinkhorn` for points on maps.
 
-By default exactly the asked number of iterations runs, from u = a, in float32 with autocast off: at 100 iterations the
-published losses are not converged, and converging further is another loss. A tolerance, ε-scaling and a warm start are
-options.
+Exactly the asked number of iterations runs, from u = a, in float32 with autocast off: at 100 iterations the published losses
+are not converged, and converging further is another loss.
 """
 
 from __future__ import annotations
 
 import math
-import warnings
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 from typing import Literal, get_args
 
 import torch
@@ -22,14 +19,13 @@ from papm.errors import ConfigError, DataError, unknown
 from papm.graphs import round_up
 from papm.structures import PointBatch, as_tensor
 from papm.transport import costs as cost_names
-from papm.transport import cuda, graphs, native, reference, triton_kernels
+from papm.transport import cuda, graphs, native, reference
 from papm.transport.costs import Cost
 from papm.transport.problem import DenseProblem, Problem, SeparableProblem
 from papm.transport.result import TransportResult
 from papm.transport.windows import Window, WindowProblem, cell_centres, far_value, window_for
 
-Solver = Literal["auto", "reference", "log", "separable", "sparse", "graph", "compiled", "triton", "cuda"]
-CHECK_EVERY = 10  # iterations between looks at the marginal error, as in DM-Count
+Solver = Literal["auto", "reference", "log", "separable", "sparse", "graph", "compiled", "cuda"]
 # Smaller floors are beyond the scaling form: u and v can reach 1/δ, so that kernel values below the smallest normal number,
 # which are taken as zero, would still count: float32 potentials are off by up to 1e-4 of the largest at 1e-18, 4e-3 at 1e-19.
 MIN_FLOOR = {torch.float32: 1e-18, torch.float64: 1e-150}
@@ -40,16 +36,8 @@ BACKENDS: dict[str, Backend] = {
     "sparse": reference.scaling,
     "graph": graphs.solve,
     "compiled": native.solve,
-    "triton": triton_kernels.solve,
     "cuda": cuda.solve,
 }
-
-# One run of the solver: from ln u, that many iterations, to (ln u, ln v) and ⟨C, T⟩ where it is known.
-Run = Callable[[Tensor, int], tuple[Tensor, Tensor, Tensor | None]]
-
-
-class TransportWarning(UserWarning):
-    """A solver was asked for a tolerance and did not reach it."""
 
 
 def dustbin_cost(
@@ -87,11 +75,6 @@ def check_settings(reg: float, iterations: int, solver: str = "auto") -> None:
         raise unknown("solver", solver, get_args(Solver))
 
 
-def _start(a: Tensor, init: Tensor | None, reg: float) -> Tensor:
-    """ln u to begin with: that of a potential, or u = a; what pads the points to one length has no part in it."""
-    return a.log() if init is None else torch.where(a > 0, init.to(a) / reg, -math.inf)
-
-
 def _require_numbers(what: str, values: Tensor, where: Tensor | None = None, infinite: bool = False) -> None:
     """Refuse NaN, and infinity unless it has a meaning, naming the image. Not on a GPU: looking would wait for the device."""
     if values.is_cuda:
@@ -124,16 +107,13 @@ def sinkhorn(
     solver: Solver = "auto",
     *,
     dustbin: float | None = None,
-    tolerance: float | None = None,
-    scaling: float | None = None,
-    init: Tensor | None = None,
 ) -> TransportResult:
     """Entropic transport between weights a [n] and b [m] at cost [n, m]; or batched [B, n], [B, m], [B, n, m].
 
     Arrays of numpy do as well as tensors. `plan()` of the result is what goes from where to where, `value` what it costs.
 
-    `dustbin` is the cost of leaving mass unmatched (infinite: none may be; then use the log solver). `tolerance` stops at
-    that marginal error; `scaling` < 1 anneals ε down to `reg` by that ratio; `init` is a point potential α to start from.
+    `dustbin` is the cost of leaving mass unmatched (infinite: none may be; then use the log solver). A hundred iterations
+    are not convergence: `marginal_errors` of the result says how far it is.
 
     >>> r = sinkhorn(torch.ones(2) / 2, torch.ones(2) / 2, torch.tensor([[0.0, 100.0], [100.0, 0.0]]), reg=1.0)
     >>> r.plan().round(decimals=3)
@@ -144,7 +124,6 @@ def sinkhorn(
     batched = cost.dim() == 3
     if not batched:
         a, b, cost = a[None], b[None], cost[None]
-        init = None if init is None else init[None]
     if cost.dim() != 3 or a.shape != cost.shape[:2] or b.shape != (cost.shape[0], cost.shape[2]):
         shapes = f"{tuple(a.shape)}, {tuple(b.shape)} and {tuple(cost.shape)}"
         raise ConfigError(f"weights [n] and [m] and a cost [n, m] do not fit together: {shapes}")
@@ -155,79 +134,25 @@ def sinkhorn(
     _require_numbers("the cost", cost, infinite=True)
     bin_cost = dustbin_cost(reg, dustbin=dustbin)
     if solver == "auto":
-        solver = "log" if scaling is not None or math.exp(-bin_cost / reg) < MIN_FLOOR[dtype] else "reference"
+        solver = "log" if math.exp(-bin_cost / reg) < MIN_FLOOR[dtype] else "reference"
     if solver not in ("reference", "log"):
         raise unknown("solver for a dense cost", solver, ("auto", "reference", "log"))
     with torch.no_grad(), torch.autocast(cost.device.type, enabled=False):
         problem = DenseProblem.build(cost, reg)
-        return _dense(problem, a, b, bin_cost, iterations, solver, tolerance, scaling, init, batched)
+        return _dense(problem, a, b, bin_cost, iterations, solver, batched)
 
 
 def _dense(
-    problem: Problem,
-    a: Tensor,
-    b: Tensor,
-    dustbin: float,
-    iterations: int,
-    solver: str,
-    tolerance: float | None,
-    scaling: float | None,
-    init: Tensor | None,
-    batched: bool,
+    problem: Problem, a: Tensor, b: Tensor, dustbin: float, iterations: int, solver: str, batched: bool = True
 ) -> TransportResult:
     """The reference, log and separable solvers on a stored problem."""
     reg = problem.reg
-    log_u = _start(a, init, reg)
-    if scaling is not None:
-        if solver != "log" or not 0 < scaling < 1:
-            raise ConfigError("ε-scaling is done by the log solver, with a ratio between 0 and 1")
-        matrix = problem.cost_matrix()
-        top = min(float(matrix.max()) if matrix.numel() else reg, 2 * dustbin)
-        steps = math.ceil(math.log(reg / max(top, reg), scaling))
-        schedule = [(reg / scaling**k, 1) for k in range(steps, 0, -1)]
-        log_u, _ = reference.log_domain_scheduled(matrix, a, b, log_u, dustbin, [*schedule, (reg, 1)])
-
-    def run(start: Tensor, count: int) -> tuple[Tensor, Tensor, Tensor | None]:
-        if solver == "log":
-            return *reference.log_domain(problem.cost_matrix(), reg, a, b, start, -dustbin / reg, count), None
-        u, v = reference.scaling(problem, a, b, start.exp(), math.exp(-dustbin / reg), count)
-        return u.log(), v.log(), None
-
-    return _finish(run, problem, a, b, log_u, dustbin, iterations, solver, tolerance, batched)
-
-
-def _finish(
-    run: Run,
-    problem: Problem,
-    a: Tensor,
-    b: Tensor,
-    log_u: Tensor,
-    dustbin: float,
-    iterations: int,
-    solver: str,
-    tolerance: float | None,
-    batched: bool = True,
-) -> TransportResult:
-    """Run all iterations; or, with a tolerance, in pieces until the marginal error is below it (this waits for the device)."""
-    done = 0
-    while done < iterations:
-        step = iterations if tolerance is None else min(CHECK_EVERY, iterations - done)
-        log_u, log_v, value = run(log_u, step)
-        done += step
-        result = TransportResult(log_u, log_v, a, b, problem.reg, dustbin, done, problem, solver, None, batched, value)
-        if tolerance is not None:
-            error = float(torch.stack([e.max() for e in result.marginal_errors]).max()) if a.shape[0] else 0.0
-            if error <= tolerance or done == iterations:
-                result = replace(result, converged=error <= tolerance)
-                if not result.converged:
-                    warnings.warn(
-                        f"transport stopped after {done} iterations at a marginal error of {error:.2g}, "
-                        f"above the tolerance {tolerance:.2g}; ask for more iterations or a larger regularisation",
-                        TransportWarning,
-                        stacklevel=3,
-                    )
-                break
-    return result
+    if solver == "log":
+        log_u, log_v = reference.log_domain(problem.cost_matrix(), reg, a, b, a.log(), -dustbin / reg, iterations)
+    else:
+        u, v = reference.scaling(problem, a, b, a, math.exp(-dustbin / reg), iterations)
+        log_u, log_v = u.log(), v.log()
+    return TransportResult(log_u, log_v, a, b, reg, dustbin, iterations, problem, solver, batched)
 
 
 def choose(window: Window | None, size: tuple[int, int], cost: Cost, reg: float, floor: float, like: Tensor) -> str:
@@ -241,8 +166,6 @@ def choose(window: Window | None, size: tuple[int, int], cost: Cost, reg: float,
         shared = cuda.shared_bytes(window, size, round_up(like.shape[1]))
         if cuda.available(like.device) and shared <= shared_limit(like.device):
             return "cuda"
-        if triton_kernels.available():
-            return "triton"
     if like.is_cuda:
         return "graph"
     return "compiled" if like.device.type == "cpu" and native.usable(window, like.dtype) else "sparse"
@@ -267,9 +190,6 @@ def grid_sinkhorn(
     *,
     dustbin: float | None = None,
     reach: float | None = None,
-    tolerance: float | None = None,
-    scaling: float | None = None,
-    init: Tensor | None = None,
     top: Tensor | None = None,
     height: Tensor | None = None,
 ) -> TransportResult:
@@ -278,8 +198,8 @@ def grid_sinkhorn(
     Each point of an image weighs 1/n, each cell z/(Σz + 1e-6) (DM-Count's). An image without points or without mass gives
     a plan of zeros. `reach` sets the dustbin's cost as the distance in pixels at which moving costs as much as leaving.
     A dustbin too dear for float32 (above 414 at ε = 10) is solved, and the result given, in float64. `top` and `height` [B]
-    are for the perspective cost only. Nothing here waits for the device unless `tolerance` or `scaling` is given, and nothing
-    is differentiated: the gradient of the losses is Danskin's.
+    are for the perspective cost only. There is no host sync, and nothing is differentiated: the gradient of the losses is
+    Danskin's.
 
     >>> dots = PointBatch.from_list([torch.tensor([[4.0, 4.0]])])
     >>> r = grid_sinkhorn(dots, torch.tensor([[[1.0, 0.0], [0.0, 1.0]]]), stride=8)
@@ -302,7 +222,7 @@ def grid_sinkhorn(
     bin_cost = dustbin_cost(reg, cost, dustbin, reach)
     floor = math.exp(-bin_cost / reg)
     dtype = torch.float64 if density.dtype == torch.float64 else torch.float32
-    if solver == "auto" and scaling is None and floor < MIN_FLOOR[torch.float32]:
+    if solver == "auto" and floor < MIN_FLOOR[torch.float32]:
         dtype = torch.float64  # down to 1e-150 still sparse, and far faster than the log solver
     if solver not in ("auto", "log") and floor < MIN_FLOOR[dtype]:
         raise ConfigError(f"a dustbin of cost {bin_cost:.4g} is too dear for the '{solver}' solver; use 'auto'")
@@ -314,26 +234,20 @@ def grid_sinkhorn(
         b = z / (z.sum(1, keepdim=True) + 1e-6)
         window = window_for(cost, reg, stride, floor, dtype, max(size))
         if solver == "auto":
-            solver = "log" if scaling is not None else choose(window, size, cost, reg, floor, xy)  # type: ignore[assignment]
+            solver = choose(window, size, cost, reg, floor, xy)  # type: ignore[assignment]
         if solver == "separable":
             if cost.quadratic is None:
                 raise ConfigError(f"the separable solver needs a cost c·r², not '{cost.name}'")
             separable = SeparableProblem.build(xy, size, stride, cost.quadratic, reg)
-            return _dense(separable, a, b, bin_cost, iterations, solver, tolerance, scaling, init, True)
+            return _dense(separable, a, b, bin_cost, iterations, solver)
         if solver in ("reference", "log"):
             dense = DenseProblem.build(cost.pairwise(xy, cell_centres(size, stride, xy), top, height), reg)
-            return _dense(dense, a, b, bin_cost, iterations, solver, tolerance, scaling, init, True)
+            return _dense(dense, a, b, bin_cost, iterations, solver)
         if window is None:
             raise ConfigError(
                 f"the kernel of cost '{cost.name}' at regularisation {reg} is not sparse; use 'reference'"
             )
-        if scaling is not None:
-            raise ConfigError("ε-scaling is done by the log solver, with a ratio between 0 and 1")
         problem = WindowProblem(xy, size, stride, cost, reg, window)
-        backend = BACKENDS[solver]
-
-        def run(start: Tensor, count: int) -> tuple[Tensor, Tensor, Tensor | None]:
-            u, v, *value = backend(problem, a, b, start.exp(), floor, count)
-            return u.log(), v.log(), value[0] if value else None
-
-        return _finish(run, problem, a, b, _start(a, init, reg), bin_cost, iterations, solver, tolerance)
+        u, v, *value = BACKENDS[solver](problem, a, b, a, floor, iterations)
+        known = value[0] if value else None
+        return TransportResult(u.log(), v.log(), a, b, reg, bin_cost, iterations, problem, solver, known_value=known)

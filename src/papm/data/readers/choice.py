@@ -15,7 +15,7 @@ _SAMPLED = 5  # files looked into to recognise a format
 
 
 def choose(root: Path, place: Place, formats: Sequence[Format]) -> Format | list[tuple[Path, Format, Place]]:
-    """One format of files an image, or the files that speak of many images: what a look into them is surest of."""
+    """One format of files per image, or the files that speak of many images: what a look into them is surest of."""
     if len(formats) == 1 and isinstance(formats[0].reader, Sidecar):
         return formats[0]
     sure: dict[str, tuple[int, Path]] = {}

@@ -32,7 +32,7 @@ import torch
 
 from papm.data.base import Annotation, Entry, Reader, readers, register
 from papm.data.file_formats import FORMATS
-from papm.data.readers import several
+from papm.data.readers import multi_annotator
 from papm.data.readers.choice import choose, is_blank, is_told
 from papm.data.readers.dotmap import ENDINGS, WAYS
 from papm.data.readers.faults import AnnotationError, Fault, read_text
@@ -68,7 +68,7 @@ def entries(
     `format` names one of `papm.data.file_formats` where the folder does not tell; `annotations` the file for many images
     when there are several; `category` keeps only these labels (names or ids, several separated by commas); `keypoint`
     picks one of a COCO skeleton; `origin` is added to coordinates in place of what the format asks for; `dots` says how a
-    dot map is read; `annotators` whose points count where several people marked the images (`several`); `roi=false` leaves
+    dot map is read; `annotators` whose points count where several people marked the images; `roi=false` leaves
     regions of interest aside (`regions`); `stored` says whether coordinates are those of the pixels as they are stored, before
     EXIF turns a photograph upright, in place of what the format's tools do.
     """
@@ -99,11 +99,11 @@ def entries(
         opened.sheets(*sheets)
         return opened.finish()
 
-    known = several.people(root)
-    several.check_choice(annotators, known, root)
+    known = multi_annotator.people(root)
+    multi_annotator.check_choice(annotators, known, root)
     places = find_places(root)
     try:
-        found = several.read_people(known, places, annotators, read) if known else read(root, places)
+        found = multi_annotator.read_people(known, places, annotators, read) if known else read(root, places)
         return with_regions(root, places, found) if roi else found
     except AnnotationError as e:
         if roi and e.entries:
@@ -148,7 +148,7 @@ class _Folder:
         return context
 
     def files(self, place: Place, f: Format) -> None:
-        """One file an image."""
+        """One file per image."""
         assert isinstance(f.reader, Sidecar)
         context = self.of(f)
         own = sidecars(place, f.reader)
@@ -247,7 +247,7 @@ def _companions(place: Place) -> frozenset[Path]:
     )
 
 
-# --- one file an image -------------------------------------------------------------------------------------------------
+# --- one file per image -------------------------------------------------------------------------------------------------
 
 
 def _must_exist(image: Path, path: Path) -> None:
@@ -425,7 +425,7 @@ def recognise(root: Path) -> bool:
     if not root.is_dir() or any(r.recognise(root) for r in readers().values() if r.name != "folder"):
         return False
     try:
-        return any(is_told(root, place) for place in find_places(root)) or bool(several.people(root))
+        return any(is_told(root, place) for place in find_places(root)) or bool(multi_annotator.people(root))
     except DataError:
         return False
 

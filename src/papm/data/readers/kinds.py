@@ -1,6 +1,6 @@
 """What a format of annotation files is: how it is told from others, read, and written.
 
-There are two kinds: one file an image (`Sidecar`), found by the image's name, and one file for many images (`Sheet`), which
+There are two kinds: one file per image (`Sidecar`), found by the image's name, and one file for many images (`Sheet`), which
 names them. `papm.data.file_formats` lists every format.
 """
 
@@ -38,7 +38,7 @@ class Context:
 
 @dataclass(frozen=True)
 class Sidecar:
-    """One file an image.
+    """One file per image.
 
     `names(stem, folder)` are the files that may belong to an image of that stem, in a folder; `read` gives points as
     written, or an annotation with the origin added.

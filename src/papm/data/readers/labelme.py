@@ -1,4 +1,4 @@
-"""LabelMe: one JSON file an image, beside it or in a folder of annotations.
+"""LabelMe: one JSON file per image, beside it or in a folder of annotations.
 
     {"version": "5.2.1", "shapes": [{"label": "head", "points": [[x, y], …], "shape_type": "point"}], "imagePath": "a.jpg", …}
 

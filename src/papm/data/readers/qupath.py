@@ -1,4 +1,4 @@
-"""QuPath: one GeoJSON file an image, beside it or in a folder of annotations.
+"""QuPath: one GeoJSON file per image, beside it or in a folder of annotations.
 
     {"type": "FeatureCollection", "features": [{"type": "Feature",
       "geometry": {"type": "MultiPoint", "coordinates": [[x, y], …]},

@@ -1,4 +1,4 @@
-"""Pascal VOC: one XML file an image, a box an object; the point is the centre of the box.
+"""Pascal VOC: one XML file per image, a box per object; the point is the centre of the box.
 
     DATA/images/a.jpg, annotations/a.xml        (or a.xml beside a.jpg)
 

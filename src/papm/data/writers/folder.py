@@ -1,8 +1,8 @@
 """Write samples as a `folder` dataset: images/NAME.jpg with NAME.txt beside it, or any format of `papm.data.file_formats`.
 
 Every file is written under another name and renamed, so that an interrupted run leaves no half files. As text, points come
-back bit for bit. Regions of interest go to roi/NAME.png, whatever the format. What a format cannot hold (perspective, for most
-boxes) is left out, with a warning in the log.
+back bit for bit. Regions of interest go to roi/NAME.png, whatever the format. What a format cannot hold (boxes, for most)
+is left out, with a warning in the log.
 """
 
 from __future__ import annotations
@@ -154,8 +154,6 @@ class _Items:
             if writer.inside_only:
                 self.lost.add("points outside their image")
             sample = sample.keep(sample.inside)
-        if sample.perspective is not None:
-            self.lost.add("perspective")
         names = tuple(str(c) for c in sample.meta.get("classes", ()))
         for c in names:
             if c != c.strip() or not c or "#" in c or any(ord(k) < 32 for k in c):

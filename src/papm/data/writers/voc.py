@@ -1,4 +1,4 @@
-"""Pascal VOC, `annotations/NAME.xml`: a box an object, with fractions of pixels so that its centre stays the point."""
+"""Pascal VOC, `annotations/NAME.xml`: a box per object, with fractions of pixels so that its centre stays the point."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""How much do misplaced dots cost, and which method stands them best: a study made from a folder of images."""
+"""How much do misplaced dots cost, and which method tolerates them best: a study made from a folder of images."""

@@ -68,7 +68,7 @@ def write_page(asked: Asked, study: Study, table: Table, path: Path) -> Path:
 
 
 def line_charts(table: Table) -> list[tuple[str, str, Any]]:
-    """(heading, remark, chart): the MAE, and its change against exact dots, over distance; a line a method."""
+    """(heading, remark, chart): the MAE, and its change against exact dots, over distance; a line per method."""
 
     def chart(y_label: str, title: str, value: Callable[[str, float], float | None]) -> Any:
         series = []
@@ -88,7 +88,7 @@ def line_charts(table: Table) -> list[tuple[str, str, Any]]:
         return None if found is None else 100 * found
 
     return [
-        ("MAE over distance", "low is good", chart("MAE, objects an image", "MAE over distance", mae)),
+        ("MAE over distance", "low is good", chart("MAE, objects per image", "MAE over distance", mae)),
         (
             "Change over distance",
             "flat is robust",

@@ -24,7 +24,7 @@ DASH = "–"
 
 @dataclass(frozen=True)
 class Figure:
-    """The MAE of one method at one distance: one a seed, and the mean |error| over seeds of every test image."""
+    """The MAE of one method at one distance: one per seed, and the mean |error| over seeds of every test image."""
 
     maes: tuple[float, ...]
     seeds: tuple[int, ...] = (0,)
@@ -280,7 +280,7 @@ def _cell(table: Table, method: str, distance: float) -> str:
 
 
 def to_rows(table: Table, kind: str) -> list[dict[str, Any]]:
-    """One mapping a cell, for JSON and CSV."""
+    """One mapping per cell, for JSON and CSV."""
     best = winners(table)
     made = []
     for method in table.methods:

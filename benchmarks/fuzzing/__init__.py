@@ -1,0 +1,1 @@
+"""What benchmarks/fuzz.py is made of: valid inputs, mutations of them, and processes that try them."""
