@@ -16,7 +16,7 @@ import papm
 from fuzzing.mutate import mutate
 from fuzzing.png import damaged
 from papm import checkpoint, data, models
-from papm.data.annotators import agreement
+from papm.data.agreement import agreement
 from papm.data.check import check
 from papm.data.summary import summary
 from papm.points import spacing
