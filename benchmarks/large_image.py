@@ -39,10 +39,10 @@ def measure(path: Path, backbone: str, tile: str, device: str, most: int) -> dic
 
     from papm import models
     from papm.checkpoint import ModelSpec
+    from papm.draw import overlay
     from papm.images import read_image
-    from papm.predict.overlay import overlay
+    from papm.predict.prediction import Prediction
     from papm.predict.predictor import Counter
-    from papm.structures import Prediction
 
     torch.manual_seed(0)
     counter = Counter(models.create(backbone), ModelSpec(backbone), device, tile)

@@ -87,13 +87,12 @@ def public_names() -> int:
     """Names that users may rely on; see the top of this file."""
     import papm
 
-    parts = {p.stem for p in Path(papm.__file__).parent.iterdir()}
-    total = len(set(papm.__all__) - parts)
-    for name in parts:
-        part = None if name == "version" or name.startswith("_") else getattr(papm, name, None)
-        if inspect.ismodule(part):
-            own = [k for k, v in vars(part).items() if getattr(v, "__module__", None) == part.__name__ and callable(v)]
-            total += len(getattr(part, "__all__", [k for k in own if not k.startswith("_")]))
+    files = {p.stem for p in Path(papm.__file__).parent.iterdir()}
+    parts = [getattr(papm, name) for name in dir(papm) if name in files - {"__init__", "version", "extensions"}]
+    total = len(set(papm.__all__) - files)
+    for part in parts:
+        own = [k for k, v in vars(part).items() if getattr(v, "__module__", None) == part.__name__ and callable(v)]
+        total += len(getattr(part, "__all__", [k for k in own if not k.startswith("_")]))
     return total
 
 

@@ -30,9 +30,9 @@ from papm.cli.main import main
 from papm.data.base import READERS
 from papm.data.synthetic import SceneOptions
 from papm.data.writers import write_folder
+from papm.draw import save_png
 from papm.losses.registry import LOSSES
 from papm.models import NETWORKS
-from papm.predict.overlay import save_png
 from papm.predict.video import VideoWriter
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -120,7 +120,8 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> Path:
     splits = data.open("synthetic", train=4, test=2, size=64, count="3-9")
     for name, dataset in splits.items():
         write_folder(dataset, root / "photos" / name)
-    write_folder(splits["test"], root / "new-photos")
+    for sample in splits["test"]:
+        save_png(sample.image, root / "new-photos" / f"{Path(sample.name).stem}.png")
     save_png(splits["test"][0].image, root / "photo.png")
     (root / "photo.png").rename(root / "photo.jpg")  # read by content, not by name
     with VideoWriter(root / "gate.webm", 4.0) as video:

@@ -57,6 +57,7 @@ def test_front_door() -> None:
     assert papm.losses.names() and papm.ggd.kernel and papm.targets.density_map
     assert {"Counter", "errors", "losses", "targets", "__version__"} <= set(dir(papm))
     assert papm.errors.PapmError.__name__ == "PapmError"
+    assert callable(papm.train) and callable(papm.evaluate) and papm.Run.__name__ == "Run"
     assert set(papm.__all__) <= set(dir(papm))
     with pytest.raises(AttributeError, match="module 'papm' has no attribute 'nothing'"):
         _ = papm.nothing
@@ -86,7 +87,7 @@ def test_a_misspelt_name_is_an_error_to_a_type_checker(tmp_path: Path) -> None:
     pytest.importorskip("mypy")
     (tmp_path / "mypy.ini").write_text(QUICK, encoding="utf-8")
     good = ["import papm", *(f"papm.{name}" for name in papm.__all__), 'reveal_type(papm.losses.create("hd-papm"))']
-    bad = ["papm.losses.creat", "papm.Count", "papm.losse"]
+    bad = ["papm.losses.creat", "papm.Count", "papm.trian"]
     (tmp_path / "user.py").write_text("\n".join([*good, *bad]), encoding="utf-8")
     command = [sys.executable, "-m", "mypy", "--config-file", "mypy.ini", "user.py"]
     env = {**os.environ, "MYPYPATH": str(SOURCE)}

@@ -95,7 +95,7 @@ def dataclasses_with_arrays() -> Iterator[type]:
 
 def test_every_structure_with_tensors_is_compared_by_identity() -> None:
     found = {kind.__name__: kind for kind in dataclasses_with_arrays()}
-    assert {"Sample", "Prediction", "TransportResult", "Annotation", "Plan", "ImageStore", "Graph"} <= set(found)
+    assert {"Sample", "Prediction", "TransportResult", "Annotation", "Plan", "ImageStore", "PointBatch"} <= set(found)
     wrong = [k for k, kind in found.items() if kind.__eq__ is not object.__eq__ or kind.__repr__ is not Brief.__repr__]
     assert not wrong, f"declare these @dataclass(eq=False, repr=False) on papm.text.Brief: {wrong}"
 

@@ -14,11 +14,11 @@ from PIL import Image
 
 from fuzzing.subjects import Files, Small, pixels, read_dataset, recognised
 from fuzzing.trees import TREES, text
-from papm.cli.localization import from_files
 from papm.data.file_formats import FORMATS
 from papm.data.writers import write_folder
 from papm.images import frames, image_size, read_image
 from papm.metrics import nwpu
+from papm.predict.localization import from_files
 from papm.structures import Sample
 
 SIZE = (30, 40)  # (H, W)

@@ -19,7 +19,7 @@ from torch import Tensor
 from papm import Counter, data, ggd
 from papm.data.click_model import Annotator
 from papm.points import crop
-from papm.predict.overlay import overlay, panel
+from papm.draw import overlay, panel
 from papm.targets import density_map
 from papm.transport import Cost
 

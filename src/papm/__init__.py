@@ -28,15 +28,22 @@ if TYPE_CHECKING:  # what `__getattr__` finds when it is first named, for type c
         targets,
         transport,
     )
+    from papm.api import Evaluation, Localization, Run, evaluate, train
     from papm.predict.ensemble import Ensemble
+    from papm.predict.prediction import Prediction
     from papm.predict.predictor import Counter
 
 __all__ = [
     "Counter",
     "Ensemble",
+    "Evaluation",
+    "Localization",
+    "Prediction",
+    "Run",
     "__version__",
     "data",
     "errors",
+    "evaluate",
     "export",
     "ggd",
     "load_extensions",
@@ -49,16 +56,22 @@ __all__ = [
     "points",
     "structures",
     "targets",
+    "train",
     "transport",
 ]
 
-_CLASSES = {"Counter": "papm.predict.predictor", "Ensemble": "papm.predict.ensemble"}
+_FROM = {
+    "Counter": "papm.predict.predictor",
+    "Ensemble": "papm.predict.ensemble",
+    "Prediction": "papm.predict.prediction",
+    **dict.fromkeys(("Evaluation", "Localization", "Run", "evaluate", "train"), "papm.api"),
+}
 
 if not TYPE_CHECKING:  # a type checker that saw this would take every name, also a misspelt one, for Any
 
     def __getattr__(name: str) -> object:
-        if name in _CLASSES:
-            return getattr(importlib.import_module(_CLASSES[name]), name)
+        if name in _FROM:
+            return getattr(importlib.import_module(_FROM[name]), name)
         if name in __all__:
             return importlib.import_module(f"papm.{name}")
         raise AttributeError(f"module 'papm' has no attribute '{name}'")

@@ -45,7 +45,8 @@ def kernel(r2: Tensor | ArrayLike, sigma: float | Tensor, shape: float) -> Tenso
     >>> kernel(torch.tensor([0.0, 32.0]), sigma=4.0, shape=8.0)
     tensor([1.0000, 0.3679])
     """
-    return torch.exp(-exponent(r2, sigma, shape))
+    t = exponent(r2, sigma, shape)
+    return torch.exp(-t) if t.requires_grad else t.neg_().exp_()
 
 
 def normalizer(sigma: float, shape: float) -> float:

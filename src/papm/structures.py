@@ -1,4 +1,4 @@
-"""The currency between the parts: what a reader yields, a network returns, a loss reports, a prediction holds.
+"""The currency between the parts: what a reader yields, a network returns, a loss reports.
 
 Coordinates everywhere: points are (x, y) in pixels of the image they belong to, pixel (row i, column j) has its centre
 at (j + ½, i + ½), so an image of width W spans 0 ≤ x < W. A map of stride S has ceil(H/S) × ceil(W/S) cells; the cell of a
@@ -11,7 +11,7 @@ import functools
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from numpy.typing import ArrayLike
@@ -20,6 +20,9 @@ from torch.export import register_dataclass
 
 from papm.config import BACKGROUND_WEIGHT
 from papm.text import Brief
+
+if TYPE_CHECKING:
+    from PIL import Image
 
 ImageSource = Path | Callable[[], Tensor]
 
@@ -104,6 +107,12 @@ class Sample(Brief):
     def published(self) -> Sample:
         """The sample of the files, whose points, size and region figures are compared with."""
         return self.original or self
+
+    def draw(self, max_side: int | None = 1600) -> Image.Image:
+        """The image with a ring around every point and their number in a corner, the longer side at most `max_side`."""
+        from papm.draw import overlay, to_pil
+
+        return to_pil(overlay(self.image, truth=self.points, max_side=max_side))
 
     def keep(self, mask: Tensor) -> Sample:
         """The same sample with only the points that `mask` picks (bool [n] or indices)."""
@@ -268,7 +277,9 @@ class LossOutput(Brief):
         tensor(3.5000)
         """
         weights = dict.fromkeys(terms, 1.0) if weights is None else dict(weights)
-        total = torch.stack([w * terms[k] for k, w in weights.items() if w or terms[k].requires_grad]).sum()
+        used = [(w, terms[k]) for k, w in weights.items() if w or terms[k].requires_grad]
+        parts = [t if w == 1 else w * t for w, t in used]
+        total = parts[0] if len(parts) == 1 else torch.stack(parts).sum()
         return cls(total, {k: terms[k].detach() for k in weights}, weights)
 
     def __post_init__(self) -> None:
@@ -315,36 +326,3 @@ class Batch(LossContext):
 
     def _each(self, change: Callable[[Any], Any]) -> Batch:
         return replace(self, **{f.name: change(v) for f in fields(self) if (v := getattr(self, f.name)) is not None})
-
-
-@dataclass(frozen=True, eq=False, repr=False)
-class Prediction(Brief):
-    """What was counted in one image, in the coordinates of that image."""
-
-    count: float
-    size: tuple[int, int]  # (H, W)
-    density: Tensor | None = None  # [C, ceil(H/stride), ceil(W/stride)]
-    stride: int = 1
-    points: Tensor | None = None  # [n, 2]
-    scores: Tensor | None = None  # [n]
-    labels: Tensor | None = None  # [n] int64
-    name: str = ""
-    classes: tuple[str, ...] = ()  # what is counted, by name, where there are several kinds
-    by_class: tuple[float, ...] = ()  # counts of several classes, where they are not those of the map or the points
-    models: tuple[str, ...] = ()  # who counted, by name, where several models did
-    by_model: tuple[float, ...] = ()  # what each of them counted; `count` is the mean
-    scale: float = 1.0  # factor that the sides of the image were resized by before counting
-    warning: str = ""  # why the count may be far off, in a sentence that goes after the image's name
-
-    @property
-    def class_counts(self) -> list[float]:
-        """Counts of the classes; empty where there is one class only, or none is known."""
-        if self.by_class:
-            return list(self.by_class)
-        if self.density is not None:
-            if self.density.ndim != 3 or len(self.density) < 2:
-                return []
-            return [float(c) for c in self.density.detach().double().sum((1, 2))]
-        if self.labels is None or (len(self.classes) < 2 and not (len(self.labels) and int(self.labels.max()) > 0)):
-            return []
-        return [float(c) for c in torch.bincount(self.labels.detach().cpu(), minlength=len(self.classes))]

@@ -14,7 +14,7 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from papm import _draw, ggd
+from papm import _kernel_maps, ggd
 from papm.errors import ConfigError, DataError, unknown
 from papm.points import inside, spacing
 from papm.structures import PointBatch, as_tensor
@@ -137,7 +137,7 @@ def _sparse(xy: Tensor, size: tuple[int, int], sigma: float, stride: int) -> boo
     """Whether a Gaussian's window is so small a part of the map that drawing windows beats the product of all profiles."""
     radius = math.floor(ggd.support_radius(sigma, 2.0, TOLERANCE) + 0.5)
     cells = (size[0] // stride) * (size[1] // stride)
-    return sigma >= 0.75 and (2 * radius + 1) ** 2 < cells / 16 and _draw.usable(xy, 2.0, radius)
+    return sigma >= 0.75 and (2 * radius + 1) ** 2 < cells / 16 and _kernel_maps.usable(xy, 2.0, radius)
 
 
 def _separable(
@@ -193,11 +193,11 @@ def _windows(
     radius = max(1, math.floor(extent + 0.5))  # a point on the corner of four pixels belongs to all of them
     if domain is None:
         radius = min(radius, max(size))
-    if sigma >= 0.75 and _draw.usable(xy, shape, radius):
+    if sigma >= 0.75 and _kernel_maps.usable(xy, shape, radius):
         lower = xy.new_zeros(batch, 2) if domain is None else domain.lower
         upper = xy.new_tensor((size[1], size[0])).expand(batch, 2) if domain is None else domain.upper
         drawn = xy.new_zeros(batch, h, w)
-        _draw.add(drawn, xy, valid, radius, sigma, shape, size, stride, lower, upper)
+        _kernel_maps.add(drawn, xy, valid, radius, sigma, shape, size, stride, lower, upper)
         return drawn
     offsets = torch.arange(-radius, radius + 1, device=xy.device)
     flat, keep = xy.reshape(-1, 2), valid.reshape(-1)

@@ -7,6 +7,7 @@ import json
 import pytest
 
 from papm.cli import ui
+from papm.cli.training_bar import TrainingBar
 
 
 def test_what_is_not_finite_is_null(capsys: pytest.CaptureFixture[str]) -> None:
@@ -29,7 +30,7 @@ def test_a_long_evaluation_is_told_in_a_log(monkeypatch: pytest.MonkeyPatch) -> 
     said: list[str] = []
     monkeypatch.setattr(ui, "note", said.append)
     with ui.bar() as progress:
-        watcher = ui.TrainingBar(progress, "p2pnet", 100)
+        watcher = TrainingBar(progress, "p2pnet", 100)
         watcher.on_evaluation(5, {"mae": 3.0})
         assert said == []  # the last line is not yet ten seconds old
         watcher.said -= 11

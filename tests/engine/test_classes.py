@@ -231,7 +231,7 @@ def test_a_prediction_tells_classes_apart(run: Path) -> None:
 
 
 def test_files_and_commands(run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    from papm.predict.overlay import save_png
+    from papm.draw import save_png
 
     test = two_kinds(3, 1)
     lines = ["image,x,y,label"]
@@ -307,7 +307,7 @@ def call(*words: object) -> int:
 
 
 def test_labels_of_dota_reach_the_loss(tmp_path: Path) -> None:
-    from papm.predict.overlay import save_png
+    from papm.draw import save_png
 
     root = tmp_path / "dota" / "train"
     for k in range(2):

@@ -11,11 +11,11 @@ from torch import Tensor
 
 from papm import models
 from papm.checkpoint import ModelSpec
-from papm.cli import localization
 from papm.data.base import Dataset
 from papm.data.resize import resized
 from papm.engine.evaluate import evaluate
 from papm.inference import Inference
+from papm.predict import localization
 from papm.predict.predictor import Counter
 from papm.structures import Sample
 
@@ -95,5 +95,5 @@ def test_chances_outside_the_region_ask_for_no_points_inside_it() -> None:
     counter = Counter(network(True), ModelSpec("p2pnet"), "cpu")
     sample = scenes(True)[0]
     count = evaluate(counter.network, scenes(True)).predicted[0]
-    points, scores = localization._found(counter, sample)
+    points, scores = localization._found(counter, sample, sample.roi)
     assert len(points) == len(scores) == round(count)

@@ -223,7 +223,7 @@ def test_an_output_that_is_not_finite_stops_the_run_and_names_the_images(
         return network
 
     monkeypatch.setattr(engine, "build_network", broken)
-    monkeypatch.setattr("papm.losses.base.check_density", lambda density: None)
+    monkeypatch.setattr("papm.losses.inputs.check_density", lambda density: None)
     names = [s.name for s in data.open_spec(config.data)["train"]]
     with pytest.raises(PapmError, match=rf"became nan at step 0 \(first with a crop of ({names[0]}|{names[1]})"):
         engine.train(config, tmp_path / "run")

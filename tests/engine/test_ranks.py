@@ -13,7 +13,7 @@ import torch
 from lightning_fabric.plugins.environments.lightning import LightningEnvironment
 
 from papm.config import TrainConfig
-from papm.engine.ranks import is_first_process, join_started, local_rank
+from papm.engine.ranks import Ranks, is_first_process, join_started, local_rank
 from papm.engine.train import own_device
 from papm.errors import ConfigError
 
@@ -90,6 +90,29 @@ def test_torchrun_trains_twice(monkeypatch: pytest.MonkeyPatch) -> None:
     LightningEnvironment().teardown()
     assert "WORLD_SIZE" not in os.environ
     join_started(2)
+
+
+def test_tensors_are_averaged_in_their_places_and_in_one_exchange(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The other of two processes has zeros; weights may lie otherwise in memory than they are indexed."""
+    exchanged: list[int] = []
+    monkeypatch.setattr("papm.engine.ranks.dist.all_reduce", lambda t: exchanged.append(t.numel()))
+    there = [
+        torch.arange(96.0).view(2, 3, 4, 4).to(memory_format=torch.channels_last),
+        torch.ones(5),
+        torch.tensor(3.0),
+    ]
+    before = [t.clone() for t in there]
+    Ranks(0, 2).mean_of(there)
+    assert exchanged == [102] and all(torch.equal(t, b / 2) for t, b in zip(there, before))
+    Ranks().mean_of(there)
+    assert len(exchanged) == 1 and Ranks().any(True) and not Ranks().any(False)
+
+
+@pytest.mark.slow
+def test_several_processes_need_fabric_alone() -> None:
+    code = "import sys, torch; from papm.engine.ranks import _fabric; _fabric(2, torch.device('cpu'))"
+    code += "; assert 'lightning_fabric' in sys.modules and not {'lightning', 'pytorch_lightning'} & set(sys.modules)"
+    subprocess.run([sys.executable, "-c", code], check=True, timeout=200)
 
 
 def test_a_process_that_does_not_see_its_gpu_is_told(monkeypatch: pytest.MonkeyPatch) -> None:

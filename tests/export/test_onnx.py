@@ -52,7 +52,7 @@ def build(name: str, **options: Any) -> models.Network:
 @pytest.mark.parametrize(
     ("name", "options"),
     [
-        pytest.param(name, options, id=name, marks=() if name in ("tiny", "p2pnet") else pytest.mark.slow)
+        pytest.param(name, options, id=name, marks=() if name == "tiny" else pytest.mark.slow)
         for name, options in NETWORKS
     ],
 )
@@ -93,6 +93,7 @@ def test_openvino_reads_the_file(name: str, options: dict[str, Any], tmp_path: P
 
 
 @pytest.mark.parametrize(("name", "options"), [NETWORKS[0], NETWORKS[-1]], ids=["tiny", "p2pnet"])
+@pytest.mark.slow
 def test_a_frame_is_part_of_the_file(name: str, options: dict[str, Any], tmp_path: Path) -> None:
     network = build(name, **options)
     file = export_onnx(network, tmp_path / "plain.onnx")
@@ -122,6 +123,7 @@ def test_a_file_for_one_size(tmp_path: Path) -> None:
         export_onnx(network, tmp_path / "x.onnx", size=(0, 5), dynamic=False)
 
 
+@pytest.mark.slow
 def test_a_changed_weight_is_noticed(tmp_path: Path) -> None:
     network = build("tiny", activation="abs")
     file = export_onnx(network, tmp_path / "model.onnx")
@@ -130,6 +132,7 @@ def test_a_changed_weight_is_noticed(tmp_path: Path) -> None:
     assert check_onnx(file, network, [(16, 16)]) > 0.01
 
 
+@pytest.mark.slow
 def test_metadata_of_a_checkpoint(tmp_path: Path) -> None:
     network = build("tiny")
     spec = ModelSpec("tiny", {}, "al-papm", {}, 7, Inference(resize=Resize(min_side=512), classes=("car", "bus")))
@@ -141,6 +144,7 @@ def test_metadata_of_a_checkpoint(tmp_path: Path) -> None:
     assert tuple(about["mean"]) == imagenet.MEAN and tuple(about["std"]) == imagenet.STD
 
 
+@pytest.mark.slow
 def test_a_number_in_a_text_stays_a_text(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("papm.export.onnx.__version__", "1.0")
     spec = ModelSpec("tiny", {}, "true", {}, 7, Inference(classes=("1", "müßig")))
@@ -187,6 +191,7 @@ def test_the_command_writes_checks_and_says(run: Path, tmp_path: Path, capsys: p
 
 
 @pytest.mark.parametrize("before", [None, b"of yesterday"])
+@pytest.mark.slow
 def test_a_file_that_differs_is_not_written(
     run: Path,
     tmp_path: Path,
@@ -240,6 +245,7 @@ def test_no_checkpoint(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> No
     assert not (tmp_path / "new").exists()
 
 
+@pytest.mark.slow
 def test_a_place_that_cannot_be_written(run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "taken.onnx").mkdir()
     (tmp_path / "file").write_text("")

@@ -277,7 +277,7 @@ def test_images_in_a_folder_of_another_name(tmp_path: Path, photos: Path, run: R
 
 
 def test_train_warns_of_what_takes_days_and_of_a_choice_by_chance(tmp_path: Path, photos: Path, run: Run) -> None:
-    from papm.cli.train import before_training
+    from papm.cli.advice import before_training
     from papm.config import TrainConfig
 
     slow, empty = before_training(TrainConfig(data="x", backbone="vgg19", device="cpu"))

@@ -19,7 +19,7 @@ import torch
 from PIL import Image
 
 from papm import data
-from papm.cli import dataset_io
+from papm.data import convert
 
 SCENES = "synthetic:look=cells,train=6,test=3,size=64x80,count=4-9"
 
@@ -145,7 +145,7 @@ def test_stats_bins_hold_every_value(papm: Papm, photos: Path) -> None:
 
 @pytest.mark.parametrize("values", [[0], [7, 7, 7], [0, 1], [0.001, 0.002], [1, 1e6], list(range(1000))])
 def test_bins_of_awkward_values(values: list[float]) -> None:
-    from papm.cli.data import _bins
+    from papm.data.summary import bins as _bins
 
     bins = _bins(values)
     assert sum(int(b["n"]) for b in bins) == len(values) and len(bins) <= 12
@@ -348,7 +348,7 @@ def test_nothing_is_left_of_a_failure(papm: Papm, photos: Path, command: str) ->
 
 
 def test_interrupted_write_leaves_nothing(papm: Papm, photos: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    whole = dataset_io._plain
+    whole = convert._plain
     seen = []
 
     def plain(sample: Any, lost: set[str]) -> Any:
@@ -357,12 +357,12 @@ def test_interrupted_write_leaves_nothing(papm: Papm, photos: Path, monkeypatch:
             raise KeyboardInterrupt
         return whole(sample, lost)
 
-    monkeypatch.setattr(dataset_io, "_plain", plain)
+    monkeypatch.setattr(convert, "_plain", plain)
     out = photos.parent / "out"
     assert papm("convert", photos, "--out", out).code not in (0, 2)
     assert len(seen) == 4 and [p.name for p in photos.parent.iterdir()] == ["photos"]
     full = OSError(28, "No space left on device")
-    monkeypatch.setattr(dataset_io, "_plain", lambda sample, lost: (_ for _ in ()).throw(full))
+    monkeypatch.setattr(convert, "_plain", lambda sample, lost: (_ for _ in ()).throw(full))
     ran = papm("convert", photos, "--out", out)
     assert ran.code == 2 and "No space left" in ran.sentence and [p.name for p in photos.parent.iterdir()] == ["photos"]
 

@@ -12,11 +12,11 @@ import pytest
 import torch
 
 from papm import data
-from papm.cli.localization import _in_region
 from papm.data.writers import write_folder
 from papm.engine import train as engine
 from papm.engine.build import resolve
 from papm.metrics import box_sigmas, counting_errors, nwpu, qnrf, within
+from papm.predict.localization import in_region
 from papm.predict.predictor import Counter
 
 SCENES = "synthetic:look=cells,train=6,test=3,size=64x80,count=4-9"
@@ -274,5 +274,5 @@ def test_points_outside_a_region_do_not_count() -> None:
     roi = torch.zeros(4, 6, dtype=torch.bool)
     roi[1, 2] = True
     points = torch.tensor([[2.0, 1.0], [2.99, 1.99], [3.0, 1.0], [-1.0, 1.0], [2.0, 9.0]])
-    assert _in_region(points, roi).tolist() == [True, True, False, False, False]
-    assert _in_region(points, None).all() and len(_in_region(torch.zeros(0, 2), roi)) == 0
+    assert in_region(points, roi).tolist() == [True, True, False, False, False]
+    assert in_region(points, None).all() and len(in_region(torch.zeros(0, 2), roi)) == 0

@@ -14,14 +14,14 @@ import torch
 from PIL import Image
 
 from papm import checkpoint, data, models
+from papm import draw as overlays
 from papm.checkpoint import ModelSpec
 from papm.errors import DataError
 from papm.images import read_image
-from papm.predict import overlay as overlays
 from papm.predict import results
+from papm.predict.prediction import Prediction
 from papm.predict.predictor import Counter
 from papm.report.load import read_counted
-from papm.structures import Prediction
 
 Run = Callable[..., tuple[int, str, str]]
 

@@ -14,8 +14,8 @@ import torch
 from PIL import Image
 
 from papm import checkpoint, data, models
-from papm.cli.dataset_io import pool
 from papm.config import from_mapping, load
+from papm.data.convert import pool
 from papm.data.resize import Resize
 from papm.engine import train as engine
 from papm.engine.build import resolve, with_bounds

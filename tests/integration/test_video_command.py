@@ -16,10 +16,10 @@ from papm import checkpoint, models
 from papm.checkpoint import ModelSpec
 from papm.data.readers.regions import inside
 from papm.inference import Inference
+from papm.predict.prediction import Prediction
 from papm.predict.predictor import Counter
 from papm.predict.video import Video, VideoWriter
 from papm.report.video import over_time
-from papm.structures import Prediction
 
 pytest.importorskip("cv2")
 Run = Callable[..., tuple[int, str, str]]

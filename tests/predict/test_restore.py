@@ -7,8 +7,8 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from papm.predict.prediction import Prediction
 from papm.predict.restore import _shares, restore
-from papm.structures import Prediction
 
 side = st.integers(1, 70)
 

@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 
 from papm.errors import DataError
 from papm.files import unguarded
+from papm.predict.prediction import Prediction
 from papm.predict.results import (
     atomic,
     file_names,
@@ -24,7 +25,6 @@ from papm.predict.results import (
     write_points,
     write_results,
 )
-from papm.structures import Prediction
 
 ODD_NAMES = ['a, "b".jpg', "héß 群衆.png", "two\nlines.jpg", "sub/dir/IMG_1.jpg", " spaces ", "=1+1"]
 

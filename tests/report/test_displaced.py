@@ -6,7 +6,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from papm.predict.overlay import PREDICTED, TRUTH
+from papm.draw import PREDICTED, TRUTH
 from papm.report.displaced import SIDE, draw_moved, window
 
 

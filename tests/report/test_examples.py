@@ -13,9 +13,10 @@ from torch import Tensor
 
 from papm.data.base import Dataset
 from papm.images import read_image
+from papm.predict.prediction import Prediction
 from papm.report import examples
 from papm.report.examples import save_examples, spread
-from papm.structures import Prediction, Sample
+from papm.structures import Sample
 
 
 def sample(name: str, count: int, size: tuple[int, int] = (40, 60)) -> Sample:

@@ -6,13 +6,13 @@ when that module is there.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from importlib.util import find_spec
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
-from papm.errors import ConfigError
+from papm.cli import bench_rows as shown
 from papm.text import n_of
 
 app = typer.Typer(
@@ -71,12 +71,12 @@ def targets(
     from papm.bench import targets as bench
     from papm.bench.timing import machine
 
-    shown = _size(size)
-    with _busy("drawing targets"):
-        rows = bench.run(points, shown, sigma, shape, repeat)
-    what = {"points": points, "size": list(shown), "sigma": sigma, "shape": shape, "repeat": repeat}
-    listed = [{**_timing(r.timing), "max_abs_difference": r.difference, "sum_error": r.sum_error} for r in rows]
-    _show("targets", what, listed, bench.agree(rows, points), machine("cpu"), json)
+    side = shown.size(size)
+    with shown.busy("drawing targets"):
+        rows = bench.run(points, side, sigma, shape, repeat)
+    what = {"points": points, "size": list(side), "sigma": sigma, "shape": shape, "repeat": repeat}
+    listed = [{**shown.timing(r.timing), "max_abs_difference": r.difference, "sum_error": r.sum_error} for r in rows]
+    shown.show("targets", what, listed, bench.agree(rows, points), machine("cpu"), json)
 
 
 @bench("transport")
@@ -100,7 +100,7 @@ def transport(
     from papm.cli import ui
 
     if sweep:
-        with _busy("solving"):
+        with shown.busy("solving"):
             grown = bench.sweep(images=images, cost=cost)
         listed = [vars(g) for g in grown]
         if json:
@@ -112,13 +112,13 @@ def transport(
                 list(listed[0]), [list(r.values()) for r in listed], title=f"transport: {n_of(images, 'image')}, {cost}"
             )
         return
-    with _busy("solving"):
+    with shown.busy("solving"):
         rows = bench.run(images=images, points=points, crop=crop, cost=cost, repeat=repeat)
     if absent := [name for name, module in (("POT", "ot"), ("geomloss", "geomloss")) if find_spec(module) is None]:
         ui.note(f"Not installed, so not compared: {' and '.join(absent)} (pip install 'papm[bench]')")
     what = {"images": images, "points": points, "crop": crop, "cost": cost, "repeat": repeat}
-    shown = [{**_timing(r.timing), "difference_of_potentials": r.difference} for r in rows]
-    _show("transport", what, shown, bench.agree(rows), machine("cpu"), json)
+    listed = [{**shown.timing(r.timing), "difference_of_potentials": r.difference} for r in rows]
+    shown.show("transport", what, listed, bench.agree(rows), machine("cpu"), json)
 
 
 @bench("matching")
@@ -138,53 +138,8 @@ def matching(
     from papm.bench import matching as bench
     from papm.bench.timing import machine
 
-    with _busy("assigning"):
+    with shown.busy("assigning"):
         rows = bench.run(cost, problems, points, crop, clumped, repeat)  # type: ignore[arg-type]
     what = {"points": points, "problems": problems, "crop": crop, "cost": cost, "clumped": clumped, "repeat": repeat}
-    listed = [{**_timing(r.timing), "excess_per_pair": r.excess} for r in rows]
-    _show("matching", what, listed, bench.agree(rows), machine("cpu"), json)
-
-
-def _timing(timing: Any) -> dict[str, Any]:
-    return {"name": timing.name, "median_ms": timing.median_ms, "min_ms": timing.min_ms, "ratio": timing.ratio}
-
-
-def _size(text: str) -> tuple[int, int]:
-    """`768x1024` as (H, W)."""
-    parts = text.lower().replace("×", "x").split("x")
-    if len(parts) != 2 or not all(p.isascii() and p.isdigit() and 0 < int(p) < 100_000 for p in parts):
-        raise ConfigError(f"--size is a height and a width such as 768x1024, not '{text}'")
-    return int(parts[0]), int(parts[1])
-
-
-def _busy(what: str) -> Any:
-    """A sign of life on a terminal, nothing elsewhere."""
-    from papm.cli import ui
-
-    return ui.err.status(what)
-
-
-def _show(
-    name: str, what: dict[str, Any], rows: Sequence[dict[str, Any]], agree: bool, hardware: str, json: bool
-) -> None:
-    """Print a bench's rows and where they were measured; candidates that disagree make it fail."""
-    from papm.cli import ui
-
-    if json:
-        ui.print_json({"bench": name, **what, "agree": agree, "hardware": hardware, "rows": list(rows)})
-    else:
-        extra = [k for k in rows[0] if k not in ("name", "median_ms", "min_ms", "ratio")]
-        ui.table(
-            ["", "median ms", "min ms", "times ours", *(k.replace("_", " ") for k in extra)],
-            [[r["name"], r["median_ms"], r["min_ms"], r["ratio"], *(_cell(r[k]) for k in extra)] for r in rows],
-            title=f"{name}: "
-            + ", ".join(f"{k} {'×'.join(map(str, v)) if isinstance(v, list) else v}" for k, v in what.items()),
-        )
-        typer.echo(f"Measured in turn on {hardware}")
-    if not agree:
-        ui.note(f"papm: the candidates of bench {name} do not give the same result")
-        raise typer.Exit(1)
-
-
-def _cell(value: object) -> str:
-    return "–" if value is None else f"{value:.1e}" if isinstance(value, float) else str(value)
+    listed = [{**shown.timing(r.timing), "excess_per_pair": r.excess} for r in rows]
+    shown.show("matching", what, listed, bench.agree(rows), machine("cpu"), json)

@@ -5,13 +5,16 @@ from __future__ import annotations
 import shlex
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from papm.cli.data import Data, Json, Options, app
+from papm.cli.data import Data, Json, Options, opened
 from papm.errors import ConfigError, unknown
 from papm.text import n_of
+
+if TYPE_CHECKING:
+    from papm.data.base import Dataset
 
 Inside = Annotated[bool, typer.Option("--inside-only", help="Leave out points that lie outside their image.")]
 Link = Annotated[bool, typer.Option("--link", help="Link the images instead of copying them.")]
@@ -19,7 +22,12 @@ Out = Annotated[Path, typer.Option(help="The folder to write; new or empty.")]
 Seed = Annotated[int, typer.Option(help="Random seed.", min=0)]
 
 
-@app.command("convert", short_help="Write a dataset as a folder, or for an annotation tool.")
+def add(app: typer.Typer) -> None:
+    app.command("convert", short_help="Write a dataset as a folder, or for an annotation tool.")(convert)
+    app.command("split", short_help="Divide a dataset into train, val and test.")(split)
+    app.command("displace", short_help="Write a dataset with its dots moved, missed, doubled.")(displace)
+
+
 def convert(
     data: Data,
     out: Out,
@@ -42,18 +50,16 @@ def convert(
 
     papm data convert photos/ --out for-cvat --to cvat
     """
-    from papm.cli import dataset_io as io
-    from papm.data.writers.folder import file_format
+    from papm.data import convert as io
 
-    file_format(to)  # a wrong name is told before anything is read
+    io.file_format(to)  # a wrong name is told before anything is read
     if not 0 < box < float("inf"):
         raise ConfigError(f"--box is a number of pixels above 0, not {box:g}")
     io.check_out(out)
-    found = io.writable(io.open_dataset(data, options))
-    _written(io.write(found, out, link=link, inside_only=inside_only, to=to, box=box), out, json)
+    found = io.writable(opened(data, options))
+    _write(found, out, json, link=link, inside_only=inside_only, to=to, box=box)
 
 
-@app.command("split", short_help="Divide a dataset into train, val and test.")
 def split(
     data: Data,
     out: Out,
@@ -69,26 +75,18 @@ def split(
 
     Example: papm data split photos/ --out divided --val 0.1 --test 0.2
     """
-    from papm.cli import dataset_io as io
     from papm.cli import ui
-    from papm.data.splits import hold_out
+    from papm.data import convert as io
 
     if not (val >= 0 and test >= 0 and val + test < 1):
         raise ConfigError(f"--val {val:g} and --test {test:g} are shares ≥ 0 that leave something to train on")
     io.check_out(out)
-    found = io.writable(io.open_dataset(data, options))
-    parts = {"train": io.pool(found)}
+    found = io.writable(opened(data, options))
     if len(found) > 1:
         ui.note(f"The splits {', '.join(found)} are put together and divided anew.")
-    if test:
-        parts["train"], parts["test"] = hold_out(parts["train"], test, seed)
-    if val:
-        parts["train"], parts["val"] = hold_out(parts["train"], val / (1 - test), seed)
-    parts = {s: parts[s] for s in io.WRITABLE if s in parts}
-    _written(io.write(parts, out, link=link, inside_only=inside_only), out, json)
+    _write(io.divide(found, val, test, seed), out, json, link=link, inside_only=inside_only)
 
 
-@app.command("displace", short_help="Write a dataset with its dots moved, missed, doubled.")
 def displace(
     data: Data,
     out: Out,
@@ -110,7 +108,7 @@ def displace(
 
     Example: papm data displace photos/ --out noisy --noise 8 --split train
     """
-    from papm.cli import dataset_io as io
+    from papm.data import convert as io
     from papm.data.click_model import Annotator, annotate_dataset
 
     kinds: dict[str, Any] = {"ring": "ring", "disc": "disc", "gaussian": "gaussian", "extent": "extent"}
@@ -118,39 +116,33 @@ def displace(
     for what, given, known in (("kind", kind, kinds), ("edge rule", edge, edges)):
         if given not in known:
             raise unknown(what, given, known)
-    if noise is None:
-        noise = 0.35 if kind == "extent" else 8.0
+    noise = (0.35 if kind == "extent" else 8.0) if noise is None else noise
     if not 0 <= noise < float("inf"):
         raise ConfigError(f"--noise is a finite number ≥ 0, not {noise:g}")
     annotator = Annotator(kinds[kind], noise, missed=missed, doubled=doubled, edge=edges[edge])
     io.check_out(out)
-    found = io.writable(io.open_dataset(data, options))
+    found = io.writable(opened(data, options))
     if split is not None and split not in found:
         raise unknown("split", split, found)
     moved = {s: annotate_dataset(d, annotator, seed) if split in (None, s) else d for s, d in found.items()}
-    made = {
-        "data": data,
-        "displaced": [s for s in found if split in (None, s)],
-        "noise": noise,
-        "kind": kind,
-        "edge": edge,
-        "missed": missed,
-        "doubled": doubled,
-        "seed": seed,
-    }
-    done = io.write(moved, out, link=link, made=made)
-    for s, n in done.items():
-        n["points_before"] = sum(x.count for x in found[s])
-    _written(done, out, json, made)
+    moving = {"noise": noise, "kind": kind, "edge": edge, "missed": missed, "doubled": doubled, "seed": seed}
+    made = {"data": data, "displaced": [s for s in found if split in (None, s)], **moving}
+    _write(moved, out, json, {s: sum(x.count for x in d) for s, d in found.items()}, link=link, made=made)
 
 
-def _written(
-    done: Mapping[str, Mapping[str, int]], out: Path, json: bool, made: Mapping[str, Any] | None = None
+def _write(
+    splits: Mapping[str, Dataset], out: Path, json: bool, before: Mapping[str, int] | None = None, **how: Any
 ) -> None:
+    """Write splits and say how many images and points there are; `before`: points they had."""
     from papm.cli import ui
+    from papm.data import convert as io
 
+    with ui.items("writing", sum(map(len, splits.values()))) as advance:
+        done = io.write(splits, out, on_item=advance, **how)
+    for split, number in (before or {}).items():
+        done[split]["points_before"] = number
     if json:
-        ui.print_json({"out": str(out), **(made or {}), "splits": done})
+        ui.print_json({"out": str(out), **how.get("made", {}), "splits": done})
         return
     for split, n in done.items():
         was = f" (before: {n['points_before']})" if "points_before" in n else ""

@@ -27,12 +27,13 @@ def demo(
     Example: papm demo --look cells --out demo-cells
     """
     from papm.cli import ui
+    from papm.cli.training_bar import TrainingBar
     from papm.study.demo import Demo, run_demo
 
     plan = Demo(out=out, look=look, steps=steps, seed=seed)
     plan.prepare(force)
     with ui.bar() as progress:
-        outcome = run_demo(plan, lambda title: ui.TrainingBar(progress, title, steps))
+        outcome = run_demo(plan, lambda title: TrainingBar(progress, title, steps))
     if json:
         ui.print_json(outcome.to_mapping())
         return

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import logging
 import sys
+from collections.abc import Iterator
 
 import typer
 
-from papm.cli import train
+from papm.cli.advice import refuse_settings_as_options
 from papm.errors import PapmError
 from papm.extensions import load_extensions
 from papm.version import __version__
@@ -47,6 +49,8 @@ def build() -> typer.Typer:
     from papm.cli import (
         bench,
         data,
+        data_check,
+        data_stats,
         data_writing,
         demo,
         doctor,
@@ -57,11 +61,15 @@ def build() -> typer.Typer:
         robustness,
         serve,
         study,
+        study_run,
+        train,
     )
 
     for module in (demo, train, evaluate, predict, serve, export, report, robustness, doctor):
         module.add(app)
-    assert data_writing  # has added its commands to those of data
+    for part in (data, data_stats, data_check, data_writing):
+        part.add(data.app)
+    study_run.add(study.app)
     app.add_typer(data.app, name="data")
     app.add_typer(study.app, name="study")
     app.add_typer(bench.app, name="bench")
@@ -70,8 +78,30 @@ def build() -> typer.Typer:
 
 def main(argv: list[str] | None = None) -> None:
     """Entry point: user errors are one sentence and exit code 2, an interruption is exit code 1."""
-    logging.basicConfig(level=logging.WARNING, format="%(levelname)s: %(message)s")
-    words = sys.argv[1:] if argv is None else argv
+    with _warnings_on_stderr():
+        _main(sys.argv[1:] if argv is None else argv)
+
+
+class _Stderr(logging.Handler):
+    """Writes to the standard error of the moment, which a progress bar may have taken."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        sys.stderr.write(f"{self.format(record)}\n")
+
+
+@contextlib.contextmanager
+def _warnings_on_stderr() -> Iterator[None]:
+    """What the library warns of, while a command runs."""
+    shown = _Stderr()
+    shown.setFormatter(logging.Formatter("%(levelname)s: %(message)s"))
+    logging.getLogger().addHandler(shown)
+    try:
+        yield
+    finally:
+        logging.getLogger().removeHandler(shown)
+
+
+def _main(words: list[str]) -> None:
     verbose = any(w in ("-v", "--verbose") for w in words)  # wherever it stands
     logging.getLogger("papm").setLevel(logging.INFO if verbose else logging.WARNING)
     words = [w for w in words if w not in ("-v", "--verbose")]
@@ -80,7 +110,7 @@ def main(argv: list[str] | None = None) -> None:
             stream.reconfigure(errors="replace")
     try:
         load_extensions()
-        train.refuse_settings_as_options(words)
+        refuse_settings_as_options(words)
         build()(args=words)
     except PapmError as error:
         sys.stderr.write(f"papm: {error}\n")

@@ -1,4 +1,4 @@
-"""`papm study`: tables of trainings, the paper's or one's own."""
+"""`papm study list`, `show`: tables of trainings, the paper's or one's own."""
 
 from __future__ import annotations
 
@@ -8,13 +8,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from papm.cli.study_options import read_pairs, read_seeds, read_weights
 from papm.errors import ConfigError, unknown
-from papm.text import n_of
 
 if TYPE_CHECKING:
     from papm.study.results import Result
-    from papm.study.run import Task
     from papm.study.tables import Study
 
 app = typer.Typer(
@@ -104,7 +101,7 @@ def show(
         raise ConfigError("give one of --markdown, --latex, --json and --html")
     if latex and everything:
         raise ConfigError("a LaTeX table has one figure per cell; leave out --all or --latex")
-    study = _study(name, only, training.read_settings(settings, {"select": "--select"}))
+    study = study_of(name, only, training.read_settings(settings, {"select": "--select"}))
     view = shown.view(study, _results(results), select=select, everything=everything)
     if html is not None:
         from papm.study.page import write_page
@@ -125,98 +122,7 @@ def show(
         _say_if_nowhere(results)
 
 
-@app.command("run")
-def run(
-    name: Name,
-    settings: Settings = None,
-    data: Annotated[
-        list[str] | None, typer.Option(help="DATASET=FOLDER, once for each dataset.", show_default=False)
-    ] = None,
-    weights: Annotated[
-        list[str] | None,
-        typer.Option(help="imagenet (the default), none or a file; NETWORK=FILE for one network.", show_default=False),
-    ] = None,
-    out: Annotated[Path, typer.Option(help="Where the run folders go.")] = Path("runs"),
-    results: Annotated[Path, typer.Option(help="Where results are looked for and written.")] = DEFAULT,
-    seeds: Annotated[str, typer.Option(help="Seeds, such as 0,1,2.")] = "0",
-    select: Annotated[str, typer.Option(help="How weights are chosen: last, val or test.")] = "last",
-    only: Only = None,
-    jobs: Annotated[int, typer.Option(help="Trainings at a time.")] = 1,
-    minutes: Annotated[float | None, typer.Option(help="Stop after so long; the next call goes on.")] = None,
-    again: Annotated[bool, typer.Option("--again", help="Also what is measured already.")] = False,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Print the commands, do nothing.")] = False,
-    json: Annotated[bool, typer.Option("--json", help="Print what became of each training as JSON.")] = False,
-) -> None:
-    """Train the cells that have no result; stopped by Ctrl-C, the same command goes on.
-
-    Examples:
-
-    papm study run crowds --data shanghaitech-a=data/ShanghaiTech --only vgg19 --seeds 0,1,2 --jobs 6
-
-    papm study run mine.yaml --out runs/mine steps=2000 device=cpu
-    """
-    from papm.cli import ui
-    from papm.study import training
-    from papm.study.results import read
-    from papm.study.run import Request, datasets_given, plan
-
-    if select not in SELECTIONS:
-        raise unknown("selection", select, SELECTIONS)
-    taken = {"seed": "--seeds", "select": "--select", "weights": "--weights"}
-    study = _study(name, only, training.read_settings(settings, taken))
-    request = Request(
-        data=read_pairs(data, "--data DATASET=FOLDER"),
-        weights=read_weights(weights),
-        out=out,
-        results=results,
-        seeds=read_seeds(seeds),
-        select=select,
-        again=again,
-    )
-    _, lacking = datasets_given(study, request.data)
-    if lacking:
-        ui.note(f"Left out, as no --data DATASET=FOLDER was given: cells on {', '.join(lacking)}.")
-    tasks = plan(study, read([results]) if results.exists() else [], request)
-    if dry_run:
-        _print_commands(tasks)
-    elif tasks:
-        _work_off(tasks, jobs, minutes, json)
-    elif json:
-        ui.print_json([])
-    else:
-        ui.say(f"Nothing to train: every cell has its result in {results}; --again trains them again.")
-
-
-def _print_commands(tasks: list[Task]) -> None:
-    import shlex
-
-    from papm.cli import ui
-    from papm.study.run import evaluate_words, train_words
-
-    for task in tasks:
-        if not (task.folder / "result.json").exists():
-            ui.say(shlex.join(["papm", *train_words(task, resume=(task.folder / "config.yaml").exists())]))
-        for evaluation in task.evaluations:
-            ui.say(shlex.join(["papm", *evaluate_words(task, evaluation, "test")]))
-
-
-def _work_off(tasks: list[Task], jobs: int, minutes: float | None, json: bool) -> None:
-    from papm.cli import ui
-    from papm.cli.jobs import work_off_tasks
-
-    bars, stopped = work_off_tasks(tasks, jobs, minutes)
-    if stopped:
-        ui.note(f"Stopped; {bars.done} of {n_of(len(tasks), 'training')} done. The same command goes on.")
-        raise typer.Exit(1)
-    if json:
-        ui.print_json(bars.outcomes)
-    else:
-        ui.say(f"{bars.done} of {n_of(len(tasks), 'training')} done; results are in {tasks[0].result.parents[1]}.")
-    if bars.done < len(tasks):
-        raise typer.Exit(1)
-
-
-def _study(name: str, only: list[str] | None, settings: Mapping[str, Any]) -> Study:
+def study_of(name: str, only: list[str] | None, settings: Mapping[str, Any]) -> Study:
     """The study with these cells and these settings."""
     from papm.study import tables
 

@@ -6,7 +6,7 @@ import json
 import math
 import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -118,51 +118,3 @@ def items(what: str, total: int) -> Iterator[_Items]:
     """A bar over a number of items; 0 where nobody knows how many."""
     with bar() as progress:
         yield _Items(progress, progress.add_task(what, total=total or None, note=""), what, total)
-
-
-class TrainingBar:
-    """A `Watcher` that draws: one bar per run, the loss and the last evaluation beside it."""
-
-    def __init__(
-        self, progress: Progress, title: str, total: int, before: TaskID | None = None, advice: Sequence[str] = ()
-    ) -> None:
-        self.progress, self.title, self.before, self.advice = progress, title, before, advice
-        self.task = progress.add_task(title, total=total, note="")
-        self.total, self.loss, self.mae, self.said = total, "", "", time.monotonic()
-
-    def on_start(self, sizes: dict[str, int]) -> None:
-        for line in self.advice:  # not before: a wrong request is answered by one sentence
-            note(line)
-        if self.before is not None:
-            uses = {"train": "to train on", "val": "to choose the weights by", "test": "to test on"}
-            note("Images: " + ", ".join(f"{n} {uses[k]}" for k, n in sizes.items()) + ".")
-
-    def on_step(self, step: int, total: int, values: dict[str, float]) -> None:
-        self.total, self.loss = total, f"loss {values['loss']:.4g}"
-        self._show(step)
-
-    def on_evaluation(self, step: int, values: dict[str, float]) -> None:
-        self.mae = f"MAE {values['mae']:.2f}"
-        self._show(step)
-
-    def _show(self, step: int) -> None:
-        if self.before is not None:  # what came before the first step is done
-            self.progress.update(self.before, visible=False)
-            self.before = None
-        self.progress.update(self.task, completed=step, note=f"{self.loss}  {self.mae}")
-        if not err.is_terminal and time.monotonic() - self.said > 10:
-            self.said = time.monotonic()
-            note("  ".join(filter(None, (f"{self.title}: step {step}/{self.total}", self.loss, self.mae))))
-
-
-def downloads(progress: Progress) -> Callable[[int, int | None], None]:
-    """Draws a bar once something is downloaded: called with bytes done and bytes in all."""
-    task: list[TaskID] = []
-
-    def on_bytes(done: int, total: int | None) -> None:
-        if not task:
-            task.append(progress.add_task("downloading weights, MB", total=None, note=""))
-        size = None if total is None else total / 1e6
-        progress.update(task[0], completed=done / 1e6, total=size, visible=size is None or done < (total or 0))
-
-    return on_bytes

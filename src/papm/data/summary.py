@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import statistics
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from papm.data.base import Dataset
-from papm.points import nearest
+from papm.points import nearest, spacing
 
 
 def summary(datasets: Mapping[str, Dataset]) -> dict[str, dict[str, Any]]:
@@ -51,3 +51,30 @@ def _summary(dataset: Dataset) -> dict[str, Any]:
 def _neighbour_distances(points: Tensor) -> np.ndarray[Any, np.dtype[np.float64]]:
     """Distance of each point to its nearest neighbour [n]; none for fewer than two points."""
     return nearest(points.double().numpy())[:, 0] if len(points) > 1 else np.zeros(0)
+
+
+def spread(datasets: Mapping[str, Dataset]) -> dict[str, dict[str, list[dict[str, float | int]]]]:
+    """How counts and distances between neighbours are spread in each split: bins with `from`, `to` and `n`."""
+    found = {}
+    for name, dataset in datasets.items():
+        distances = [d for s in dataset if len(s.points_inside) > 1 for d in spacing(s.points_inside, 1).tolist()]
+        found[name] = {
+            "objects an image": bins([s.count for s in dataset]),
+            "px to the nearest neighbour": bins(distances),
+        }
+    return found
+
+
+def bins(values: Sequence[float]) -> list[dict[str, float | int]]:
+    """About ten bins of a round width; the last one takes in the farthest hundredth, which would flatten the rest."""
+    if not values:
+        return []
+    v = np.asarray(values, dtype=np.float64)
+    low, high = float(v.min()), float(np.quantile(v, 0.99))
+    widths = (m * 10.0**e for e in range(0 if (v % 1 == 0).all() else -3, 12) for m in (1, 2, 5))
+    step = next(w for w in widths if high - low <= 10 * w)
+    edges = np.round(np.arange(np.floor(low / step), np.floor(high / step) + 2) * step, 6)
+    top = max(round(float(np.ceil(v.max() / step) * step), 6), float(v.max()))
+    edges[0], edges[-1] = min(edges[0], low), max(edges[-1], top)
+    counted = np.histogram(v, edges)[0]  # the last bin holds its upper edge too
+    return [{"from": float(a), "to": float(b), "n": int(n)} for a, b, n in zip(edges, edges[1:], counted)]

@@ -148,7 +148,7 @@ class CountingData:
     def render(self, plan: Plan) -> Batch:
         """The crops of a plan, on the device where plan and images live."""
         assert self.store is not None
-        return render(self.store, plan, self.augment, self._cut)
+        return render(self.store, plan, self.augment, self._cut if plan.rows.is_cuda else cut_crops)
 
     def plan(self, step: int, rank: int = 0, world: int = 1) -> Plan:
         """The plan of a step: a pure function of the seed, the step and the rank."""

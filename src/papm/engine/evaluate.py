@@ -20,10 +20,11 @@ from papm.errors import DataError
 from papm.files import guarded, write_text
 from papm.metrics import game
 from papm.metrics.counting import CountingScore, bootstrap, counting_errors
+from papm.predict.prediction import Prediction
 from papm.predict.predictor import COUNTS, class_counts, counts, objects, require_finite
 from papm.predict.restore import restore
 from papm.predict.tiling import OnTile, Tile, infer
-from papm.structures import DensityOutput, PointProposals, Prediction, Sample
+from papm.structures import DensityOutput, PointProposals, Sample
 
 
 @dataclass(frozen=True)
@@ -44,6 +45,16 @@ class Evaluation:
     @property
     def score(self) -> CountingScore:
         return counting_errors(self.predicted, self.truth)
+
+    @property
+    def mae(self) -> float:
+        """Mean absolute error of the counts."""
+        return self.score.mae
+
+    @property
+    def rmse(self) -> float:
+        """Root of the mean squared error; what the field calls MSE."""
+        return self.score.rmse
 
     @property
     def score_in_image(self) -> CountingScore:

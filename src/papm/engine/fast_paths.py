@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import torch
 
-from papm import _draw
+from papm import _kernel_maps
 from papm.matching import cuda as matching_cuda
 from papm.matching import native as matching_native
 from papm.metrics import pair_sizes
@@ -16,7 +16,7 @@ from papm.transport import softmin
 def c_paths() -> dict[str, bool]:
     """The C loops by what they do; each is built here if it was not yet (`papm.compiled`)."""
     return {
-        "targets": _draw.usable(torch.zeros(1, 2), 2.0, 1),
+        "targets": _kernel_maps.usable(torch.zeros(1, 2), 2.0, 1),
         "transport": transport_native.available(),
         "unbalanced transport": softmin.way_for(torch.zeros(1, 1, 1)) == "c",
         "matching": matching_native.available(),

@@ -56,20 +56,20 @@ def posterior(
     points: PointBatch,
     size: tuple[int, int],
     stride: int,
-    short: Tensor,
+    short_side: Tensor,
     sigma: float = 8.0,
     rho: float = 0.15,
     form: Form = "paper",
 ) -> tuple[Tensor, Tensor]:
     """To which point a cell belongs: p [B, N, h·w], and the background's share [B, h·w]; each cell's sum to one.
 
-    `short` [B] is the short side of the whole image, in pixels. In an image without points everything is background.
+    `short_side` [B] is that of the whole image, in pixels. In an image without points everything is background.
     """
     d2 = squared_distances(points, size, stride)
     nearest = d2.amin(1)
     some = torch.isfinite(nearest)
     nearest = torch.where(some, nearest, 0.0)
-    far = rho * short.to(nearest)[:, None]
+    far = rho * short_side.to(nearest)[:, None]
     if form == "paper":
         pseudo = (far - nearest.sqrt()).square()
     else:

@@ -5,19 +5,21 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from statistics import fmean
 
 from torch import Tensor
 
 from papm import checkpoint
 from papm.errors import ConfigError
-from papm.predict.predictor import Counter, pixels
+from papm.predict.assemble import Agreed, Seen, predicted
+from papm.predict.prediction import Prediction
+from papm.predict.predictor import Counter
 from papm.predict.results import image_names
+from papm.predict.source import Predictor
 from papm.predict.tiling import OnTile, Tile
-from papm.structures import Prediction
 
 
-class Ensemble:
+class Ensemble(Predictor):
     """The mean of the counts of several models. Networks of different build err on different images.
 
     Where the objects are is what the first model says: its map is scaled to the mean, and its points are as many.
@@ -57,24 +59,30 @@ class Ensemble:
         """What the first model is."""
         return self.members[0].spec
 
-    def predict(
+    def _predict(
         self,
-        image: Any,
-        *,
-        points: bool = True,
-        name: str = "",
-        roi: Tensor | None = None,
-        on_tile: OnTile | None = None,
-        limit: int | None = None,
+        image: Tensor,
+        points: bool,
+        name: str,
+        roi: Tensor | None,
+        on_tile: OnTile | None,
+        limit: int | None,
     ) -> Prediction:
-        """`Counter.predict` of all models; `by_model` says what each of them counted."""
-        if isinstance(image, str | Path):
-            name = name or Path(image).name
-        image = pixels(image)
+        """The mean of all counts, where the first model sees the objects; `by_model` says what each of them counted."""
         first, *rest = self.members
-        beside = [m.predict(image, points=False, name=name, roi=roi, on_tile=on_tile, limit=limit) for m in rest]
-        made = first.predict(image, points=points, name=name, roi=roi, on_tile=on_tile, limit=limit, beside=beside)
-        return replace(made, models=self.names, warning=next((p.warning for p in (made, *beside) if p.warning), ""))
+        seen = first.see(image, name, roi, on_tile, limit)
+        found = [_figures(seen), *(_figures(member.see(image, name, roi, on_tile, limit)) for member in rest)]
+        counts, apart, warnings = zip(*found)
+        warning = next(filter(None, warnings), "")
+        if not rest:
+            return replace(predicted(seen, points), models=self.names, warning=warning)
+        agreed = Agreed(fmean(counts), tuple(fmean(each) for each in zip(*apart)))
+        return replace(predicted(seen, points, agreed), models=self.names, by_model=counts, warning=warning)
+
+
+def _figures(seen: Seen) -> tuple[float, tuple[float, ...], str]:
+    """What is kept of one model's view of an image: the count, the counts of the classes, a warning."""
+    return seen.count, seen.by_class, seen.view.warning
 
 
 def model_names(paths: Sequence[Path]) -> list[str]:

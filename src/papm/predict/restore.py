@@ -7,7 +7,7 @@ from dataclasses import replace
 import torch
 from torch import Tensor
 
-from papm.structures import Prediction
+from papm.predict.prediction import Prediction
 
 
 def restore(prediction: Prediction, size: tuple[int, int]) -> Prediction:

@@ -23,7 +23,7 @@ import numpy as np
 
 from papm.errors import DataError
 from papm.files import guarded, replacing
-from papm.structures import Prediction
+from papm.predict.prediction import Prediction
 
 COUNTS, POINTS, RESULTS, DENSITY = "counts.csv", "points.csv", "results.json", "density"
 
@@ -48,6 +48,20 @@ def write_results(
         write_json(predictions, drafts / RESULTS, classes=classes)
     files = [folder / name for name in (COUNTS, POINTS, RESULTS)]
     return files + (write_densities(predictions, folder / DENSITY) if density else [])
+
+
+def summary(prediction: Prediction) -> dict[str, Any]:
+    """The count as plain values: of classes and models too, where there are several, and what makes it doubtful."""
+    apart, names = prediction.class_counts, prediction.classes
+    found: dict[str, Any] = {"count": round(prediction.count, 3)}
+    if apart:
+        found["classes"] = {k: round(v, 3) for k, v in zip(names or map(str, range(len(apart))), apart)}
+    if prediction.models:
+        each = zip(prediction.models, prediction.by_model, strict=True)
+        found["models"] = {k: round(v, 3) for k, v in each}
+    if prediction.scale != 1:
+        found["scale"] = round(prediction.scale, 4)
+    return found | ({"warning": prediction.warning} if prediction.warning else {})
 
 
 def write_counts(predictions: Sequence[Prediction], path: str | Path, *, classes: Sequence[str] | None = None) -> Path:
@@ -108,12 +122,17 @@ def write_densities(predictions: Sequence[Prediction], folder: str | Path) -> li
     ]
     files = []
     for prediction, name in held:
-        assert prediction.density is not None
-        path = Path(folder) / f"{name}.npy"
-        with atomic(path, "wb") as file:
-            np.save(file, prediction.density.detach().cpu().float().numpy(), allow_pickle=False)
-        files.append(path)
+        files.append(write_density(prediction, Path(folder) / f"{name}.npy"))
     return files
+
+
+def write_density(prediction: Prediction, path: str | Path) -> Path:
+    """The map of a prediction as float32 .npy [C, h, w]."""
+    if prediction.density is None:
+        raise DataError(f"{path}: this prediction has points and no density map; save it as .csv or .json")
+    with atomic(path, "wb") as file:
+        np.save(file, prediction.density.detach().cpu().float().numpy(), allow_pickle=False)
+    return Path(path)
 
 
 def image_names(paths: Sequence[Path]) -> list[str]:

@@ -155,6 +155,18 @@ def infer(
     return output
 
 
+@torch.no_grad()
+def infer_together(network: torch.nn.Module, images: Tensor, precision: str) -> list[Output]:
+    """`infer` of images that are taken whole, uint8 [B, 3, H, W], in one pass; an output per image."""
+    device, half = next(network.parameters()).device, HALVES.get(precision)
+    with torch.autocast(device.type, dtype=half, enabled=half is not None):
+        output: Output = network.forward(_floats(network, images.to(device)))
+    if isinstance(output, DensityOutput):
+        return [DensityOutput(density[None].float(), output.stride) for density in output.density]
+    each = zip(output.points, output.logits)
+    return [dataclasses.replace(output, points=points[None], logits=logits[None]) for points, logits in each]
+
+
 def _infer(network: torch.nn.Module, image: Tensor, tile: Tile, on_tile: OnTile | None) -> Output:
     device = next(network.parameters()).device
     size = (int(image.shape[1]), int(image.shape[2]))
@@ -173,9 +185,9 @@ def _infer(network: torch.nn.Module, image: Tensor, tile: Tile, on_tile: OnTile 
 
 
 def _floats(network: torch.nn.Module, image: Tensor) -> Tensor:
-    """uint8 [3, H, W] → [1, 3, H, W], normalised as the network wants it."""
+    """uint8 [3, H, W] or [B, 3, H, W] → [B, 3, H, W], normalised as the network wants it."""
     inference: Inference = getattr(network, "inference", Inference())
-    return normalize(image, inference.mean, inference.std)[None]
+    return normalize(image if image.ndim == 4 else image[None], inference.mean, inference.std)
 
 
 def _receptive_field(network: torch.nn.Module) -> int | None:

@@ -9,7 +9,7 @@ import torch
 from PIL import Image, ImageDraw
 from torch import Tensor
 
-from papm.predict.overlay import OUTLINE, PREDICTED, TRUTH
+from papm.draw import OUTLINE, PREDICTED, TRUTH
 
 SIDE = 480  # px of a picture
 LEAST = 64  # px of an image that are shown, so that one sees what it is of

@@ -7,10 +7,11 @@ from pathlib import Path
 from torch import Tensor
 
 from papm.data.base import Dataset
-from papm.predict.overlay import Corner, number, overlay, panel, save_png
+from papm.draw import Corner, number, overlay, panel, save_png
+from papm.predict.prediction import Prediction
 from papm.predict.predictor import Counter
 from papm.predict.results import file_names
-from papm.structures import Prediction, Sample
+from papm.structures import Sample
 
 LONGEST = 900  # px, the longer side of each picture of a panel
 SIDE: Corner = "top left"  # of the figure in all pictures of a panel

@@ -12,9 +12,9 @@ from torch import Tensor
 
 from papm.data.base import Dataset
 from papm.data.near_duplicates import Pair
+from papm.draw import overlay, panel
 from papm.errors import DataError
 from papm.points import spacing
-from papm.predict.overlay import overlay, panel
 from papm.report import page
 from papm.report.page import Picture
 from papm.structures import Sample

@@ -6,35 +6,32 @@ from collections.abc import Sequence
 from pathlib import Path
 from statistics import fmean
 
-from torch import Tensor
-
+from papm.predict.prediction import Prediction
+from papm.predict.video_counts import OVERLAY, CountedVideo
 from papm.report import charts, page
 from papm.report.charts import Series
-from papm.structures import Prediction
+
+PAGE = "video.html"
 
 
-def write_video_page(
-    path: Path,
-    name: str,
-    seconds: Sequence[float],
-    predictions: Sequence[Prediction],
-    pictures: Sequence[tuple[str, Tensor]] = (),
-    overlay: str | None = None,
-) -> Path:
-    """One HTML file; `pictures` are frames, drawn on, with their captions, `overlay` the file beside it that shows all."""
-    counts = [p.count for p in predictions]
+def write_film_page(film: CountedVideo, overlays: bool = True) -> Path:
+    """One HTML file beside the tables of the video: the count over time, the fullest and the emptiest frame, and the video of
+    what was seen where it was drawn (`overlays`)."""
+    shown = film.shown.items() if len(film.frames) > 1 else ()
+    drawn = OVERLAY if overlays and (film.folder / OVERLAY).is_file() else None
+    seconds = [s for _, s in film.frames]
     return page.render(
         "video.html.j2",
-        path,
-        title=name,
-        frames=len(counts),
+        film.folder / PAGE,
+        title=film.name,
+        frames=len(film.frames),
         seconds=seconds[-1],
-        mean=fmean(counts),
-        lowest=min(counts),
-        highest=max(counts),
-        chart=page.chart(over_time(seconds, predictions)),
-        pictures=[page.picture(caption, pixels) for caption, pixels in pictures],
-        overlay=overlay,
+        mean=fmean(film.counts),
+        lowest=min(film.counts),
+        highest=max(film.counts),
+        chart=page.chart(over_time(seconds, film.predictions)),
+        pictures=[page.picture(f"The {word}: {c:.1f} at {s:.1f} s", picture) for word, (c, s, picture) in shown],
+        overlay=drawn,
     )
 
 

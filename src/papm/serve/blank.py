@@ -8,8 +8,8 @@ from typing import Any
 import torch
 
 from papm.errors import ConfigError
+from papm.predict.prediction import Prediction
 from papm.serve.counting import Limits
-from papm.structures import Prediction
 from papm.version import __version__
 
 

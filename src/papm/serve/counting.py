@@ -20,9 +20,9 @@ from papm.data.readers.regions import Polygons, inside
 from papm.errors import ConfigError, DataError, PapmError
 from papm.images import decode_image
 from papm.predict.ensemble import Ensemble
+from papm.predict.prediction import Prediction
 from papm.predict.predictor import Counter, Source
 from papm.serve.pictures import density_layer, preview
-from papm.structures import Prediction
 from papm.version import __version__
 
 MOST_POLYGONS, MOST_CORNERS = 100, 10_000  # of a region, in all: what a hand draws, with room; its cost grows with them

@@ -11,7 +11,7 @@ import torch.nn.functional as F
 from PIL import Image
 from torch import Tensor
 
-from papm.predict.overlay import coloured, levels, overlay
+from papm.draw import coloured, levels, overlay
 
 MOST_CELLS = 2048  # along a side of the layer: finer than a screen
 PREVIEW = 2048  # pixels along the long side of a preview
@@ -21,7 +21,7 @@ ALPHA = 0.85  # as the pictures of `papm predict`
 def density_layer(density: Tensor, stride: int) -> dict[str, Any]:
     """A map [C, h, w] as a PNG data URL, one pixel a cell, and how many image pixels (x, y) the PNG covers.
 
-    Its colours and opacity are those of `papm.predict.overlay`; it is clear where the map is empty.
+    Its colours and opacity are those of `papm.draw`; it is clear where the map is empty.
     """
     field = levels(density)
     factor = -(-max(field.shape) // MOST_CELLS)

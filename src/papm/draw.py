@@ -15,8 +15,8 @@ from PIL import Image, ImageDraw, ImageFont
 from torch import Tensor
 
 from papm.errors import DataError
-from papm.points import spacing
-from papm.predict.results import atomic
+from papm.files import write_atomic
+from papm.neighbours import spacing
 
 Picture = NDArray[np.float32]  # [h, w, 3], 0 … 255
 Colour = tuple[int, int, int]
@@ -106,8 +106,8 @@ def panel(images: Sequence[Tensor], titles: Sequence[str], *, height: int | None
 
 def save_png(image: Tensor, path: str | Path) -> Path:
     """Write uint8 [3, h, w] as a PNG; the file appears whole or not at all."""
-    with atomic(path, "wb") as file:
-        _pil(_resized(image, (image.shape[-2], image.shape[-1]))).save(file, format="PNG")
+    picture = _pil(_resized(image, (image.shape[-2], image.shape[-1])))
+    write_atomic(Path(path), lambda file: picture.save(file, format="PNG"))
     return Path(path)
 
 
@@ -335,6 +335,11 @@ def _pil_bytes(image: Tensor) -> Image.Image:
 
 def _pil(picture: Picture) -> Image.Image:
     return Image.fromarray((picture + 0.5).clip(0, 255).astype(np.uint8))
+
+
+def to_pil(image: Tensor) -> Image.Image:
+    """uint8 [3, h, w] as a Pillow image."""
+    return _pil_bytes(image)
 
 
 def _tensor(picture: Image.Image) -> Tensor:

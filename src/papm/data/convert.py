@@ -1,86 +1,35 @@
-"""What the `papm data` commands share: opening what a user names, and writing it anew as a `folder` dataset.
+"""Writing a dataset anew as a `folder` dataset, in the format of any annotation tool.
 
-A dataset is written under another name beside its place and renamed at the end, so that a command that fails or is
-interrupted leaves nothing behind.
+A dataset is written under another name beside its place and renamed at the end, so that what fails or is interrupted leaves
+nothing behind.
 """
 
 from __future__ import annotations
 
-import difflib
-import inspect
+import logging
 import os
 import shutil
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from papm.cli import ui
-from papm.config import parse_overrides
-from papm.data import Dataset, base, parse_spec, resize
+from papm.data.base import Dataset
+from papm.data.splits import hold_out
 from papm.data.writers import write_splits
-from papm.data.writers.folder import BOX, file_format
-from papm.errors import ConfigError, DataError, PapmError, unknown
+from papm.data.writers.folder import BOX
+from papm.data.writers.folder import file_format as file_format
+from papm.errors import DataError, PapmError
 from papm.files import write_json
-from papm.images import find_images
 from papm.structures import Sample
 from papm.text import n_of
 
+log = logging.getLogger(__name__)
+
 # The splits a folder dataset can hold; `all` is a folder without sub-folders.
 WRITABLE = ("train", "val", "test", "all")
-
-
-def parse(data: str) -> tuple[str, Path | None]:
-    """`parse_spec` with more help where that fails.
-
-    A folder of images is `folder` data even when nothing in it can be read as points: the reader then names the file and
-    the line that are wrong. A word that is nearly a dataset's name is taken for one misspelt.
-    """
-    try:
-        return parse_spec(data)
-    except DataError:
-        path = Path(data).expanduser()
-        places = [path, *(path / d for d in ("images", "train", "test", "train/images", "test/images"))]
-        if any(p.is_dir() and find_images(p) for p in places):
-            return "folder", path
-        if not path.exists() and difflib.get_close_matches(data, base.readers(), cutoff=0.7):
-            raise unknown("dataset", data, base.readers()) from None
-        raise
-
-
-def reader_options(name: str, given: Sequence[str] | None) -> dict[str, Any]:
-    """key=value pairs as options of a reader; an unknown key names the nearest, a number must be one."""
-    chosen = parse_overrides(given or [])
-    chosen |= chosen.pop("options", {})  # written data.key=value, as for papm train
-    r = base.reader(name)
-    parameters = inspect.signature(r.entries or r.make or dict).parameters
-    if any(p.kind is p.VAR_KEYWORD for p in parameters.values()):
-        return chosen
-    known = {k: p for k, p in parameters.items() if p.kind is p.KEYWORD_ONLY}
-    for key, value in chosen.items():
-        if key in resize.OPTIONS:
-            continue
-        if key not in known:
-            raise unknown(f"option of {name}", key, [*known, *resize.OPTIONS])
-        if isinstance(known[key].default, float) and not isinstance(value, (int, float)):
-            raise ConfigError(f"{key} is a number, not '{value}'")
-    return chosen
-
-
-def open_dataset(data: str, options: Sequence[str] | None = None, split: str | None = None) -> dict[str, Dataset]:
-    """Open a dataset, one split of it if asked, and show how far it is."""
-    with ui.items("reading annotations", 0) as advance:
-        name, root = parse(data)
-        found = base.open(name, root, on_item=advance.at, **reader_options(name, options))
-    if not found:
-        raise DataError(f"{data}: there are no images in this dataset")
-    if split is None:
-        return found
-    if split not in found:
-        raise unknown("split", split, found)
-    return {split: found[split]}
 
 
 def writable(found: Mapping[str, Dataset]) -> dict[str, Dataset]:
@@ -89,7 +38,7 @@ def writable(found: Mapping[str, Dataset]) -> dict[str, Dataset]:
     if not kept:
         raise DataError(f"a folder dataset has the splits train, val and test, and this one has {', '.join(found)}")
     if left := [s for s in found if s not in kept]:
-        ui.note(f"Left out, for a folder dataset cannot hold them: {', '.join(left)}")
+        log.warning("left out, for a folder dataset cannot hold them: %s", ", ".join(left))
     return kept
 
 
@@ -130,6 +79,7 @@ def write(
     made: Mapping[str, Any] | None = None,
     to: str = "txt",
     box: float = BOX,
+    on_item: Callable[[], None] | None = None,
 ) -> dict[str, dict[str, int]]:
     """Write splits as sub-folders of `out` in the format `to`; gives the images, points and outside points of each.
 
@@ -140,7 +90,7 @@ def write(
     left_out = inside_only or writer.inside_only
     lost: set[str] = set()
     done: dict[str, dict[str, int]] = {}
-    with _staged(out) as draft, ui.items("writing", sum(map(len, datasets.values()))) as advance:
+    with _staged(out) as draft:
 
         def passing(dataset: Dataset) -> Iterator[Sample]:
             for sample in dataset:
@@ -154,7 +104,8 @@ def write(
                     lost.add("points outside their image")
                     plain = plain.keep(plain.inside)
                 yield plain
-                advance()
+                if on_item is not None:
+                    on_item()
 
         splits = {split: passing(dataset) for split, dataset in datasets.items()}
         images = write_splits(
@@ -169,11 +120,12 @@ def write(
     if writer.boxes != "never":
         lost.discard("boxes")
     if lost:
-        ui.note(
-            f"Folder data{'' if to in ('txt', 'folder') else f' as {to}'} cannot hold {', '.join(sorted(lost))}: left out."
-        )
+        kind = "" if to in ("txt", "folder") else f" as {to}"
+        log.warning("folder data%s cannot hold %s: left out", kind, ", ".join(sorted(lost)))
     if outside := sum(n["outside"] for n in done.values()):
-        ui.note(f"{n_of(outside, 'point')} outside the image, an error in folder data; --inside-only leaves them out.")
+        log.warning(
+            "%s outside the image, an error in folder data; --inside-only leaves them out", n_of(outside, "point")
+        )
     return done
 
 
@@ -199,3 +151,13 @@ def pool(datasets: Mapping[str, Dataset]) -> Dataset:
         replace(s, name=f"{split}_{s.name}") if often[s.name.casefold()] > 1 else s for split, s in once.values()
     ]
     return Dataset(samples, next(iter(datasets.values())).name, "all")
+
+
+def divide(datasets: Mapping[str, Dataset], val: float, test: float, seed: int) -> dict[str, Dataset]:
+    """All images divided at random anew: shares for validation and for testing, the rest for training."""
+    parts = {"train": pool(datasets)}
+    if test:
+        parts["train"], parts["test"] = hold_out(parts["train"], test, seed)
+    if val:
+        parts["train"], parts["val"] = hold_out(parts["train"], val / (1 - test), seed)
+    return {s: parts[s] for s in WRITABLE if s in parts}

@@ -14,7 +14,7 @@ from torch import Tensor
 
 from papm.compiled import c_library
 
-SOURCE = Path(__file__).with_name("_draw.c")
+SOURCE = Path(__file__).with_name("_kernel_maps.c")
 SQUARINGS = {2.0: 0, 4.0: 1, 8.0: 2, 16.0: 3}  # shape → how often r²/2σ² is squared
 MOST = 1023  # the largest radius; wider kernels are left to torch
 

@@ -1,0 +1,259 @@
+"""The front door: `run = papm.train("photos")`, `papm.evaluate(run.counter, "photos")`, `run.counter.predict("a.jpg")`."""
+
+from __future__ import annotations
+
+import functools
+import logging
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal, overload
+
+import torch
+
+from papm import methods, models
+from papm.data.base import Dataset, require_annotated
+from papm.data.resize import OPTIONS
+from papm.data.spec import open_split
+from papm.data.splits import Splits
+from papm.data.splits import choose as choose_splits
+from papm.engine import evaluate as engine
+from papm.engine.build import resolve
+from papm.engine.evaluate import Evaluation
+from papm.errors import ConfigError, PapmError, unknown
+from papm.predict import localization
+from papm.predict.ensemble import Ensemble
+from papm.predict.localization import Localization
+from papm.predict.predictor import Counter, pick_device
+from papm.predict.tiling import OnTile
+from papm.text import Brief
+
+if TYPE_CHECKING:
+    from papm.config import TrainConfig
+    from papm.engine.log import Watcher
+    from papm.models.base import Progress
+
+log = logging.getLogger(__name__)
+
+Data = str | Path | Mapping[str, Dataset]  # NAME:FOLDER, a name, a folder; or splits that were opened
+OnStep = Callable[[int, int, Mapping[str, float]], None]  # step, of how many, loss or evaluation
+OnItem = Callable[[], None]
+AUTO = "auto"
+PROTOCOLS = ("counts", "game", "nwpu", "qnrf")
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Run(Brief):
+    """A training and what came of it; `result` is what result.json holds, nothing where it was interrupted."""
+
+    folder: Path
+    result: dict[str, Any]
+    step: int
+    interrupted: bool = False
+    device: str = AUTO
+    shown: Dataset | None = None  # what the result was measured on, for pictures
+
+    @functools.cached_property
+    def counter(self) -> Counter:
+        """The trained model, ready to count."""
+        return Counter.load(self.folder, self.device)
+
+    def report(self) -> Path:
+        """Write pictures of some test images and report.html to the run folder; gives the page."""
+        from papm.report.examples import save_examples
+        from papm.report.run import write_report
+
+        try:
+            if self.shown is not None:
+                save_examples(self.counter, self.shown, self.folder)
+            return write_report(self.folder)
+        except PapmError as e:
+            raise PapmError(f"{e}; the result is written: make room, and --resume adds pictures and report") from None
+
+
+def choose(data: Data, machine: torch.device, method: str = AUTO, backbone: str = AUTO) -> tuple[str, str]:
+    """What `auto` means for these data on this machine: a method and a backbone that fit each other.
+
+    >>> choose("photos", torch.device("cuda")), choose("photos", torch.device("cpu"), method="p2p-papm")
+    (('hd-papm', 'vgg19'), ('p2p-papm', 'p2pnet'))
+    """
+    if method == AUTO:
+        points = backbone != AUTO and models.info(backbone).kind == "points"
+        method = "p2p-papm" if points else "hd-papm"
+    if backbone == AUTO:
+        small = "vgg19" if machine.type == "cuda" else "tiny"
+        backbone = "p2pnet" if methods.method(method).network == "points" else small
+    return method, backbone
+
+
+def configure(data: Data, method: str, backbone: str, settings: Mapping[str, Any]) -> TrainConfig:
+    """All settings of a run, resolved: the defaults, the recipe of method and backbone, and over them what is given."""
+    if AUTO in (method, backbone):
+        method, backbone = choose(data, pick_device(str(settings.get("device", AUTO))), method, backbone)
+    named = next((d.name for d in data.values()), "") if isinstance(data, Mapping) else str(data)
+    return resolve(method, backbone, {**settings, "data": named})
+
+
+def train(
+    data: Data,
+    method: str = AUTO,
+    backbone: str = AUTO,
+    out: str | Path = "runs/run",
+    *,
+    resume: bool = False,
+    progress: OnStep | None = None,
+    **settings: Any,
+) -> Run:
+    """Train a counter on images with dots, evaluate it, and keep everything in the folder `out`.
+
+    `data` is NAME:FOLDER, the name of a dataset, a folder, or splits as `papm.data.open` gives them. `settings` are those of
+    `papm.config.TrainConfig`, with mappings for the options of the loss, the network and the dataset: `steps=1000,
+    loss={"sigma": 6}, network={"stride": 4}, options={"origin": 0.5}`. `progress` is called with the step, the number of steps
+    and what was measured. Ctrl-C ends the run after the step at hand, and `resume` goes on with it.
+    """
+    config = configure(data, method, backbone, settings)
+    splits = None
+    if isinstance(data, Mapping):
+        splits = choose_splits(data, config.select, config.val_fraction, config.seed)
+    watcher = None if progress is None else _Steps(progress, config.steps)
+    return run(config, Path(out), resume=resume, watcher=watcher, splits=splits)
+
+
+def run(
+    config: TrainConfig,
+    folder: Path,
+    *,
+    resume: bool = False,
+    watcher: Watcher | None = None,
+    on_image: OnItem | None = None,
+    on_download: Progress | None = None,
+    splits: Splits | None = None,
+) -> Run:
+    """`train` with settings that are resolved, and with more to hear of: images read, weights downloaded."""
+    from papm.engine.train import train as fit  # here: it is slow to import, and counting does not need it
+
+    hear: dict[str, Any] = {"watcher": watcher, "on_image": on_image, "on_download": on_download}
+    done = fit(config, folder, resume=resume, splits=splits, **hear)
+    return Run(folder, done.result or {}, done.step, done.interrupted, config.device, done.shown)
+
+
+@dataclass
+class _Steps:
+    """A `Watcher` that passes on what one function hears."""
+
+    tell: OnStep
+    total: int
+
+    def on_start(self, sizes: dict[str, int]) -> None: ...
+
+    def on_step(self, step: int, total: int, values: dict[str, float]) -> None:
+        self.tell(step, total, values)
+
+    def on_evaluation(self, step: int, values: dict[str, float]) -> None:
+        self.tell(step, self.total, values)
+
+
+Model = Counter | Ensemble | str | Path
+
+
+@overload
+def evaluate(
+    counter: Model,
+    dataset: Dataset | str | Path,
+    protocol: Literal["counts", "game"] = "counts",
+    *,
+    split: str = "test",
+    options: Mapping[str, Any] | None = None,
+    resize: bool | None = None,
+    on_item: OnItem | None = None,
+    on_tile: OnTile | None = None,
+) -> Evaluation: ...
+@overload
+def evaluate(
+    counter: Model,
+    dataset: Dataset | str | Path,
+    protocol: Literal["nwpu", "qnrf"],
+    *,
+    split: str = "test",
+    options: Mapping[str, Any] | None = None,
+    radii: Sequence[float] = (),
+    matching: Literal["greedy", "maximum"] = "greedy",
+    on_item: OnItem | None = None,
+) -> Localization: ...
+def evaluate(
+    counter: Model,
+    dataset: Dataset | str | Path,
+    protocol: str = "counts",
+    *,
+    split: str = "test",
+    options: Mapping[str, Any] | None = None,
+    resize: bool | None = None,
+    radii: Sequence[float] = (),
+    matching: Literal["greedy", "maximum"] = "greedy",
+    on_item: OnItem | None = None,
+    on_tile: OnTile | None = None,
+) -> Evaluation | Localization:
+    """Count a split, or find its objects, and compare with its annotations.
+
+    `dataset` is a split, or NAME:FOLDER, a name or a folder, opened with `options`, of which `split` is taken. `protocol`:
+    "counts" (MAE, RMSE, intervals); "game" (also GAME(0) … GAME(3)); "nwpu" (points within the size of their object, or
+    within `radii` px); "qnrf" (points at 1 to 100 px, `matching` "greedy" or "maximum"). Counts are made at the size that the
+    model was trained at, unless the split was opened at another, or `resize` is False: then at the size it has.
+    """
+    if protocol not in PROTOCOLS:
+        raise unknown("protocol", protocol, PROTOCOLS)
+    chosen = options or {}
+    if protocol in ("nwpu", "qnrf"):
+        keep_sizes(chosen, f"protocol {protocol}")
+    model = Counter.load(counter) if isinstance(counter, str | Path) else counter
+    images = dataset if isinstance(dataset, Dataset) else open_split(str(dataset), split, chosen)
+    if protocol in ("counts", "game"):
+        rule = not set(chosen) & set(OPTIONS) if resize is None else resize
+        return _count(model, images, protocol == "game", rule, on_item, on_tile)
+    points = localization.from_model(model, images, protocol == "nwpu" and not radii, on_item)
+    return localization.nwpu(points, radii) if protocol == "nwpu" else localization.qnrf(points, matching)
+
+
+def keep_sizes(options: Mapping[str, Any], command: str) -> None:
+    """Refuse options that resize images where the model resizes them itself."""
+    for key in options:
+        if key in OPTIONS:
+            raise ConfigError(f"{key} does not go with {command}: the model sees images at its own size; leave it out")
+
+
+def _count(
+    model: Counter | Ensemble,
+    dataset: Dataset,
+    grid: bool,
+    rule: bool,
+    on_item: OnItem | None,
+    on_tile: OnTile | None,
+) -> Evaluation:
+    """Counts of a split by one model, or the mean of several, each seeing the images at its own size."""
+    require_annotated(dataset)
+    members = model.members if isinstance(model, Ensemble) else (model,)
+    if grid and len(members) > 1:
+        raise ConfigError("GAME is of the map of one model: leave out --game or --with")
+    grid = grid or (len(members) == 1 and any(s.roi_source is not None for s in dataset))
+    each = []
+    for member in members:
+        seen = _at_size_of(member, dataset) if rule else dataset
+        hear: dict[str, Any] = {"on_item": on_item, "on_tile": on_tile}
+        how: dict[str, Any] = {"precision": member.precision, "tile": member.tile, "classes": member.spec.classes}
+        each.append(engine.evaluate(member.network, seen, grid=grid, strict=True, **how, **hear))
+    return engine.mean_of(dict(zip(model.names, each))) if isinstance(model, Ensemble) else each[0]
+
+
+def _at_size_of(counter: Counter, dataset: Dataset) -> Dataset:
+    """The images as the model knows them; a warning names the one that this shrinks most, where that is much more than in
+    its training."""
+    said = [(s, w) for s in dataset if (w := counter.warning(s.published.size))]
+    if said:
+        sample, warning = max(said, key=lambda found: max(found[0].published.size))
+        more = f" (and {len(said) - 1} more of {len(dataset)})" if len(said) > 1 else ""
+        log.warning("%s%s: %s (resize=none counts images at their own size)", sample.name, more, warning)
+    samples = [s if s.original is not None else counter.resize.apply(s) for s in dataset]
+    return Dataset(samples, dataset.name, dataset.split, dataset.root, dataset.file_format)
+
+
+__all__ = ["Evaluation", "Localization", "Run", "choose", "configure", "evaluate", "run", "train"]

@@ -1,0 +1,108 @@
+"""`papm data check`: what is wrong with a dataset."""
+
+from __future__ import annotations
+
+import logging
+import shlex
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Annotated
+
+import typer
+
+from papm.cli.data import Data, Json, Options
+from papm.text import n_of
+
+SHOWN = 50  # findings listed without --all
+
+
+def add(app: typer.Typer) -> None:
+    app.command("check", short_help="Read everything and list what is wrong.")(check)
+
+
+def check(
+    data: Data,
+    options: Options = None,
+    strict: Annotated[bool, typer.Option("--strict", help="Warnings fail the check too.")] = False,
+    everything: Annotated[bool, typer.Option("--all", help=f"List every finding, not the first {SHOWN}.")] = False,
+    headers: Annotated[bool, typer.Option("--quick", help="Read image headers only, decode nothing.")] = False,
+    json: Json = False,
+) -> None:
+    """Read every image and annotation and list what is wrong; exit code 2 when something is.
+
+    Example: papm data check photos/
+    """
+    from papm.cli import ui
+    from papm.data import base
+    from papm.data import check as checks
+    from papm.data.spec import parse, reader_options
+
+    name, root = parse(data)
+    chosen = reader_options(name, options)
+    images, files = 0, ""
+    with ui.items("checking", 0) as advance, _findings_only():
+
+        def on_item(done: int, total: int) -> None:
+            nonlocal images
+            images = done
+            advance.at(done, total)
+
+        def on_entries(splits: base.Entries) -> None:
+            nonlocal files
+            files = base.file_formats(e for es in splits.values() for e in es)
+
+        findings = checks.check(name, root, decode=not headers, on_item=on_item, on_entries=on_entries, **chosen)
+    if base.reader(name).entries is None:  # made on the spot: opening it is the whole check
+        images = sum(map(len, base.open(name, root, **chosen).values()))
+    n = {kind: sum(f.severity == kind for f in findings) for kind in ("error", "warning", "info")}
+    failed = checks.has_errors(findings, strict)
+    if json:
+        listed = [
+            {"severity": f.severity, "file": f.file and str(f.file), "line": f.line, "message": f.message}
+            for f in findings
+        ]
+        known = {"data": data, "format": name, **({"file_format": files} if files else {})}
+        ui.print_json(known | {"images": images, "ok": not failed, "found": n, "findings": listed})
+    else:
+        notes = [f for f in findings if f.severity == "info"]  # totals among them: after many warnings they count most
+        for part in ([f for f in findings if f.severity != "info"], notes):
+            shown = part if everything else part[:SHOWN]
+            for f in shown:
+                typer.echo(str(f))
+            if rest := len(part) - len(shown):
+                typer.echo(f"… and {rest} more; --all lists them")
+        numbers = ", ".join(
+            n_of(n[k], word) for k, word in (("error", "error"), ("warning", "warning"), ("info", "note"))
+        )
+        if n["error"]:
+            advice = "Mend the errors, then check again."
+            if all(f.outside for f in findings if f.severity == "error"):  # stray clicks
+                again = "".join(f" {shlex.quote(o)}" for o in options or ())
+                advice = f"Mend the errors, or: papm data convert {shlex.quote(data)} --out NEW --inside-only{again}"
+        else:
+            import torch
+
+            verdict = "Good to use"
+            if n["warning"]:
+                verdict = (
+                    f"{'--strict fails on warnings: mend them' if strict else 'Usable; look at the warnings'}, then"
+                )
+            # A pretrained network on a CPU would take days.
+            network = "" if torch.cuda.is_available() else " --backbone tiny"
+            given = "".join(f" {shlex.quote(f'data.{o}')}" for o in options or ())
+            advice = f"{verdict}: papm train {shlex.quote(data)}{network}{given}"
+        typer.echo(f"Checked {n_of(images, 'image')} as '{name}'{f' ({files})' if files else ''}: {numbers}. {advice}")
+    if failed:
+        raise typer.Exit(2)
+
+
+@contextmanager
+def _findings_only() -> Iterator[None]:
+    """What the reader of folders warns of while it opens is among the findings: it is said once."""
+    readers = logging.getLogger("papm.data.readers.folder")
+    level = readers.level
+    readers.setLevel(logging.ERROR)
+    try:
+        yield
+    finally:
+        readers.setLevel(level)

@@ -1,0 +1,115 @@
+"""`papm study run`: the trainings that a table lacks."""
+
+from __future__ import annotations
+
+import shlex
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from papm.cli.study import DEFAULT, SELECTIONS, Name, Only, Settings, study_of
+from papm.cli.study_options import read_pairs, read_seeds, read_weights
+from papm.errors import unknown
+from papm.text import n_of
+
+if TYPE_CHECKING:
+    from papm.study.run import Task
+
+
+def add(app: typer.Typer) -> None:
+    app.command("run")(run)
+
+
+def run(
+    name: Name,
+    settings: Settings = None,
+    data: Annotated[
+        list[str] | None, typer.Option(help="DATASET=FOLDER, once for each dataset.", show_default=False)
+    ] = None,
+    weights: Annotated[
+        list[str] | None,
+        typer.Option(help="imagenet (the default), none or a file; NETWORK=FILE for one network.", show_default=False),
+    ] = None,
+    out: Annotated[Path, typer.Option(help="Where the run folders go.")] = Path("runs"),
+    results: Annotated[Path, typer.Option(help="Where results are looked for and written.")] = DEFAULT,
+    seeds: Annotated[str, typer.Option(help="Seeds, such as 0,1,2.")] = "0",
+    select: Annotated[str, typer.Option(help="How weights are chosen: last, val or test.")] = "last",
+    only: Only = None,
+    jobs: Annotated[int, typer.Option(help="Trainings at a time.")] = 1,
+    minutes: Annotated[float | None, typer.Option(help="Stop after so long; the next call goes on.")] = None,
+    again: Annotated[bool, typer.Option("--again", help="Also what is measured already.")] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Print the commands, do nothing.")] = False,
+    json: Annotated[bool, typer.Option("--json", help="Print what became of each training as JSON.")] = False,
+) -> None:
+    """Train the cells that have no result; stopped by Ctrl-C, the same command goes on.
+
+    Examples:
+
+    papm study run crowds --data shanghaitech-a=data/ShanghaiTech --only vgg19 --seeds 0,1,2 --jobs 6
+
+    papm study run mine.yaml --out runs/mine steps=2000 device=cpu
+    """
+    from papm.cli import ui
+    from papm.study import training
+    from papm.study.results import read
+    from papm.study.run import Request, datasets_given, plan
+
+    if select not in SELECTIONS:
+        raise unknown("selection", select, SELECTIONS)
+    taken = {"seed": "--seeds", "select": "--select", "weights": "--weights"}
+    study = study_of(name, only, training.read_settings(settings, taken))
+    request = Request(
+        data=read_pairs(data, "--data DATASET=FOLDER"),
+        weights=read_weights(weights),
+        out=out,
+        results=results,
+        seeds=read_seeds(seeds),
+        select=select,
+        again=again,
+    )
+    _, lacking = datasets_given(study, request.data)
+    if lacking:
+        ui.note(f"Left out, for want of --data DATASET=FOLDER: cells on {', '.join(lacking)}.")
+    tasks = plan(study, read([results]) if results.exists() else [], request)
+    if dry_run:
+        _print_commands(tasks)
+    elif tasks:
+        _work_off(tasks, jobs, minutes, json)
+    elif json:
+        ui.print_json([])
+    else:
+        ui.say(f"Nothing to train: every cell has its result in {results}; --again trains them again.")
+
+
+def _print_commands(tasks: list[Task]) -> None:
+    from papm.cli import ui
+    from papm.study.run import evaluate_words, train_words
+
+    for task in tasks:
+        if not (task.folder / "result.json").exists():
+            ui.say(shlex.join(["papm", *train_words(task, resume=(task.folder / "config.yaml").exists())]))
+        for evaluation in task.evaluations:
+            ui.say(shlex.join(["papm", *evaluate_words(task, evaluation, "test")]))
+
+
+def _work_off(tasks: list[Task], jobs: int, minutes: float | None, json: bool) -> None:
+    from papm.cli import ui
+    from papm.cli.jobs import JobBars
+    from papm.engine.interrupts import interruptible
+    from papm.study.queue import work_off
+    from papm.study.run import job
+
+    bars = JobBars(tasks)
+    try:
+        with interruptible(), bars:
+            work_off([job(t) for t in tasks], jobs, bars, minutes=minutes)
+    except KeyboardInterrupt:
+        ui.note(f"Stopped; {bars.done} of {n_of(len(tasks), 'training')} done. The same command goes on.")
+        raise typer.Exit(1) from None
+    if json:
+        ui.print_json(bars.outcomes)
+    else:
+        ui.say(f"{bars.done} of {n_of(len(tasks), 'training')} done; results are in {tasks[0].result.parents[1]}.")
+    if bars.done < len(tasks):
+        raise typer.Exit(1)

@@ -1,0 +1,157 @@
+"""Counting in files of images, and what is written about them: tables, and a picture for each."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from torch import Tensor
+
+from papm.draw import overlay, save_png
+from papm.errors import DataError
+from papm.images import find_images, frames, image_size, nearly_black, read_image
+from papm.predict.prediction import Prediction
+from papm.predict.results import COUNTS, POINTS, RESULTS, write_results
+from papm.predict.source import Source, read_ahead
+from papm.predict.tiling import OnTile
+from papm.predict.video import Video, is_video_name
+from papm.text import n_of
+
+OVERLAYS = "overlays"  # the folder of the pictures
+
+Regions = Callable[[Path], Tensor | None]  # where to count in a file; None is everywhere
+
+
+class Unreadable(DataError):
+    """A file that cannot be counted in."""
+
+
+def files_of(given: Sequence[Path]) -> list[Path]:
+    """The files that are meant, each once: those named, and the images of folders."""
+    files: list[Path] = []
+    for path in given:
+        if path.is_dir():
+            found = find_images(path)
+            if not found:
+                deeper = " (its sub-folders hold some: give those)" if find_images(path, recursive=True) else ""
+                raise DataError(f"{path}: there are no images in this folder{deeper}; videos are named one by one")
+            files += found
+        elif path.exists():
+            files.append(path)
+        else:
+            raise DataError(f"{path}: no such image, video or folder")
+    return list(dict.fromkeys(files))
+
+
+def size_of(path: Path) -> tuple[int, int]:
+    """(H, W) of an image or of the frames of a video."""
+    if not is_video_name(path.name):
+        return image_size(path)
+    with Video(path) as video:
+        return video.size
+
+
+def region_of(regions: Regions | None, file: Path) -> Tensor | None:
+    """Where to count in a file; None is everywhere."""
+    try:
+        return None if regions is None else regions(file)
+    except DataError as error:
+        raise Unreadable(str(error)) from error
+
+
+def dimmed(image: Tensor, region: Tensor | None) -> Tensor:
+    """The image, darker where nothing is counted."""
+    return image if region is None else image.where(region, image // 3)
+
+
+@dataclass
+class ImageFiles:
+    """Counts in image files, and keeps what is said about them at the end."""
+
+    out: Path
+    counter: Source
+    points: bool = True
+    overlays: bool = True
+    regions: Regions | None = None
+    predictions: list[Prediction] = field(default_factory=list)
+    faults: list[str] = field(default_factory=list)  # a sentence for each file that cannot be read
+    dark: list[str] = field(default_factory=list)
+    stacks: list[str] = field(default_factory=list)
+
+    def count(
+        self,
+        named: Mapping[Path, str],
+        pictures: Mapping[Path, str],
+        on_item: Callable[[], None] | None = None,
+        on_tile: OnTile | None = None,
+    ) -> None:
+        """Count in files with these names; what was counted before an interruption or a full disk is written too."""
+        try:
+            for file, reading in read_ahead(_read, named):
+                try:
+                    image, several = reading.result()
+                    self._one(file, image, several, named[file], pictures[file], on_tile)
+                except Unreadable as error:  # one bad file among many is named, the others are counted
+                    self.faults.append(str(error))
+                if on_item is not None:
+                    on_item()
+        finally:
+            if self.predictions:
+                write_results(self.predictions, self.out)
+
+    def _one(self, file: Path, image: Tensor, several: bool, name: str, picture: str, on_tile: OnTile | None) -> None:
+        region = region_of(self.regions, file)
+        try:
+            made = self.counter.predict(image, points=self.points, name=name, roi=region, on_tile=on_tile)
+        except DataError as error:
+            raise Unreadable(str(error)) from error
+        self.predictions.append(made)
+        if nearly_black(image):
+            self.dark.append(name)
+        if several:
+            self.stacks.append(name)
+        if self.overlays:
+            shown = dimmed(image, region)
+            drawn = overlay(shown, made.density, made.stride, points=made.points, count=made.count)
+            save_png(drawn, self.out / OVERLAYS / f"{picture}.png")
+
+    def warnings(self) -> list[str]:
+        """What makes some of the counts doubtful, in sentences."""
+        said = []
+        if self.dark:
+            which = f"{self.dark[0]} is" if len(self.dark) == 1 else f"{self.dark[0]} and {len(self.dark) - 1} more are"
+            said.append(f"{which} nearly black; was the model trained on such images? (docs/guide.md, your own data)")
+        if self.stacks:
+            more = len(self.stacks) - 1
+            which = f"{self.stacks[0]} and {more} more hold" if more else f"{self.stacks[0]} holds"
+            said.append(f"{which} several pictures; the first was counted")
+        if (more := sum(bool(p.warning) for p in self.predictions)) > 1:  # the first was named when it was counted
+            said.append(f"{more} of {len(self.predictions)} images were shrunk like that; {RESULTS} names them")
+        return said
+
+
+def _read(file: Path) -> tuple[Tensor, bool]:
+    """Pixels, and whether the file holds more than one picture."""
+    try:
+        return read_image(file), frames(file) > 1
+    except DataError as error:
+        raise Unreadable(str(error)) from error
+
+
+def earlier(out: Path, drawn: Collection[str]) -> str:
+    """What is said where results lie already: which are replaced, and how many pictures are not of this call."""
+    try:
+        replaced = [name for name in (COUNTS, POINTS, RESULTS) if (out / name).exists()]
+        there = {p.name for p in (out / OVERLAYS).glob("*.png")}
+    except OSError:  # writing there will say what is wrong
+        return ""
+    if not replaced and not there:
+        return ""
+    anew, left = len(there.intersection(drawn)), len(there.difference(drawn))
+    said = [f"{', '.join(replaced)} will be replaced"] if replaced else []
+    if anew:
+        said.append(f"{n_of(anew, 'picture')} drawn anew")
+    if left:
+        said.append(f"{left} earlier picture{'s stay' if left > 1 else ' stays'} in {OVERLAYS}/ beside the new result")
+    return f"{out}: holds an earlier result: {'; '.join(said)}"
