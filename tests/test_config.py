@@ -245,7 +245,7 @@ RULES: list[tuple[dict[str, Any], str]] = [
       ("steps", "batch", "crop", "devices", "workers", "log_every", "save_every", "eval_every", "warmup", "margin",
        "noise", "correct")],
     *[({k: 10**20}, f"{k}") for k in ("steps", "seed", "batch")],
-    *[({k: 1e300}, f"{k} must be at most") for k in ("noise", "correct", "steps", "seed", "crop")],
+    *[({k: 1e300}, f"{k} must be at most") for k in ("noise", "correct", "steps", "seed", "crop", "lr", "trunk_lr", "clip")],
     ({"batch": 65536, "crop": 16384}, "65536 crops of 16384×16384 pixels are too much"),
     ({"batch": 2, "crop": 16384, "correct": 9000.0}, "are too much for a step"),
     *[({k: v}, f"{k} must be a finite number") for k in ("lr", "trunk_lr", "noise", "correct", "ema", "scale_max", "clip",

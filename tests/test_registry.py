@@ -63,6 +63,7 @@ def test_options_are_the_keyword_only_parameters() -> None:
             for v in ("wide", math.nan, math.inf, True, None, [4])
         ],
         ("sigma", 0, "sigma of loss 'x' must be positive, not 0"),
+        *[(k, v, f"{k} of loss 'x' is a number of at most 1e") for k in ("sigma", "kappa") for v in (1e300, 10**31)],
         ("sigma", -1.5, "must be positive, not -1.5"),
         ("kappa", "small", "kappa of loss 'x' is a number, or null"),
         ("kappa", -1, "kappa of loss 'x' must be positive"),

@@ -81,7 +81,10 @@ def published(name: str) -> Callable[[Path], Files]:
 
     def make(root: Path) -> Files:
         TREES[name](root)
-        files, pictures = of_kinds(root, but=PICTURES), of_kinds(root, PICTURES)
+        files = of_kinds(root, but=PICTURES)
+        pictures = [
+            p for p in of_kinds(root, PICTURES) if not p.name.endswith("dots.png")
+        ]  # TRANCOS has them beside its texts
         often = [*files] * (1 + 9 * len(pictures) // len(files))
         return Files([*often, *pictures], lambda chance: read_dataset(name, root))
 

@@ -17,13 +17,14 @@ from typing import Any, Literal
 import yaml
 
 from papm.errors import ConfigError, unknown
+from papm.registry import LARGEST_NUMBER
 from papm.untrusted import LARGEST, LONGEST_YAML, brief, load_yaml
 
 # What each number may be, least and most: beyond it is a slip of the pen, which would take days or all of the memory.
 LIMITS: Mapping[str, tuple[float, float]] = {
     **dict.fromkeys(("steps", "log_every", "save_every"), (1, 10**9)),
     **dict.fromkeys(("warmup", "eval_every"), (0, 10**9)),
-    **dict.fromkeys(("lr", "trunk_lr", "loss_lr", "weight_decay", "clip"), (0, math.inf)),
+    **dict.fromkeys(("lr", "trunk_lr", "loss_lr", "weight_decay", "clip"), (0, LARGEST_NUMBER)),
     **dict.fromkeys(("margin", "noise", "correct"), (0, 10_000)),  # pixels
     "batch": (1, 65_536),
     "crop": (16, 16_384),

@@ -24,6 +24,8 @@ from typing import Annotated, Any, Generic, Literal, TypeVar, Union, get_args, g
 
 from papm.errors import ConfigError, unknown
 
+LARGEST_NUMBER = 1e30  # of a setting: it is computed with in float32, which ends at 3e38
+
 T = TypeVar("T")
 
 
@@ -133,6 +135,8 @@ def _check(what: str, kind: _Kind, value: Any) -> None:
     if float in kind.types:
         if not (whole or (isinstance(value, float) and math.isfinite(value))):
             raise ConfigError(f"{what} is {'a number, or null' if kind.optional else 'a finite number'}, not '{value}'")
+        if abs(value) > LARGEST_NUMBER:
+            raise ConfigError(f"{what} is a number of at most {LARGEST_NUMBER:g}, not {value:g}")
     elif int in kind.types:
         if not whole:
             raise ConfigError(f"{what} is a whole number, not '{value}'")
