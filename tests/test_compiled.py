@@ -103,16 +103,16 @@ def test_planted_code_is_not_run(
 def test_a_library_without_its_function_is_not_used(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    from papm import windows
+    from papm import _kernel_maps
 
     source = write(tmp_path, "int once(int x) { return x; }")
-    monkeypatch.setattr(windows, "SOURCE", source)
+    monkeypatch.setattr(_kernel_maps, "SOURCE", source)
     monkeypatch.setenv("PAPM_CACHE", str(tmp_path / "cache"))
-    windows._library.cache_clear()
+    _kernel_maps._library.cache_clear()
     try:
-        assert windows._library() is None
+        assert _kernel_maps._library() is None
     finally:
-        windows._library.cache_clear()
+        _kernel_maps._library.cache_clear()
     assert "papm_windows" in caplog.text and "a slower path is used" in caplog.text
     assert list((tmp_path / "cache" / "native").iterdir()) == []
 

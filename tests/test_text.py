@@ -15,13 +15,13 @@ import torch
 
 import papm
 from papm.losses.base import LossContext
+from papm.predict.prediction import Prediction
 from papm.structures import (
     Batch,
     DensityOutput,
     LossOutput,
     PointBatch,
     PointProposals,
-    Prediction,
     Sample,
 )
 from papm.text import LONGEST, Brief, n_of

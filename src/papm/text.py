@@ -49,8 +49,8 @@ class Brief:
     """
 
     def __repr__(self) -> str:
-        values = {f.name: getattr(self, f.name) for f in dataclasses.fields(self) if f.repr}  # type: ignore[arg-type]
-        said = ", ".join(f"{k}={_shown(v)}" for k, v in values.items() if not _says_nothing(v))
+        shown = [(f, getattr(self, f.name)) for f in dataclasses.fields(self) if f.repr]  # type: ignore[arg-type]
+        said = ", ".join(f"{f.name}={_shown(v)}" for f, v in shown if v is not f.default and not _says_nothing(v))
         return _cut(f"{type(self).__name__}({said})", LONGEST)
 
 

@@ -133,7 +133,7 @@ def test_train_refuses_wrong_words(
 def test_what_is_quoted_may_be_of_any_length(tmp_path: Path, run: Run) -> None:
     """The sentence still begins with the key and ends as it did."""
     code, _, err = run("train", "synthetic", *QUICK, "--out", tmp_path / "run", f"margin={'a' * 100_000}")
-    one_sentence(code, err, "margin is a whole number, not 'aaa", "aaa'")
+    one_sentence(code, err, "margin: cannot read the value 'aaa", "aaa…'")
     assert len(err) < 1100
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable
-from typing import Any
+from typing import Any, get_args
 
 import pytest
 import torch
@@ -13,7 +13,7 @@ from torch.nn import functional as F
 
 from papm import models
 from papm.models.base import DensityNetwork
-from papm.models.head import UPSAMPLINGS
+from papm.models.head import Upsampling
 from papm.structures import DensityOutput
 
 NAMES = [name for name in models.names() if models.info(name).kind == "density"]
@@ -156,7 +156,7 @@ def test_the_receptive_field_bounds_what_a_cell_sees(build: Build, name: str, op
     assert not torch.allclose(network(close).density[..., cell], value, rtol=1e-4, atol=1e-6)
 
 
-@pytest.mark.parametrize("upsample", UPSAMPLINGS)
+@pytest.mark.parametrize("upsample", get_args(Upsampling))
 @torch.no_grad()
 def test_corner_on_corner_is_not_local(build: Build, upsample: str) -> None:
     """Where samples lie then depends on the size of the map: a tile is no part of the whole, and must not pass for one."""
