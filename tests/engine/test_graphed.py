@@ -216,7 +216,7 @@ def test_an_output_that_is_not_finite_stops_the_run_and_names_the_images(
     config = resolve("hd-papm", "tiny", keys)
     build = build_network
 
-    def broken(config: TrainConfig, progress: Any = None) -> Any:
+    def broken(config: TrainConfig, *given: Any) -> Any:
         network = build(config)
         plain = network.density
         network.density = lambda images: plain(images) + float("nan")  # type: ignore[attr-defined,method-assign]

@@ -436,7 +436,7 @@ def test_dropout_belongs_to_the_step(tmp_path: Path, monkeypatch: pytest.MonkeyP
     """A resumed run draws what the whole one drew."""
     build = build_network
 
-    def with_dropout(c: TrainConfig, progress: Any = None) -> Any:
+    def with_dropout(c: TrainConfig, *given: Any) -> Any:
         network = build(c)
         network.down8 = torch.nn.Sequential(network.down8, torch.nn.Dropout2d(0.5))
         return network
@@ -662,7 +662,7 @@ def test_attention_is_kept_away_from_the_padding_of_crops(monkeypatch: pytest.Mo
     """Images of 96 px in crops of 160: what the crops hold beyond them changes no token inside. A margin is no padding."""
     c = config(backbone="man", method="dm-count", crop=160, margin=16, batch=2)
     network = build_network(c).eval()  # no dropout,
-    network.frame = 0  # and no frame, as in training
+    monkeypatch.setattr(MAN, "frame", 0)  # and no frame, as in training
     assert isinstance(network, MAN)
     monkeypatch.setattr(network, "features", Mosaic())
     training, made = step_of(c, build_loss(c, network.stride), network)

@@ -349,13 +349,13 @@ def test_methods_and_networks_must_fit() -> None:
 
 def test_the_loss_is_told_how_far_training_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     told: list[float] = []
-    compute = PointMatchingLoss.compute_proposals
+    compute = PointMatchingLoss.compute
 
     def watch(self: PointMatchingLoss, *arguments: Any) -> Any:
         told.append(self.progress)
         return compute(self, *arguments)
 
-    monkeypatch.setattr(PointMatchingLoss, "compute_proposals", watch)
+    monkeypatch.setattr(PointMatchingLoss, "compute", watch)
     given = {
         "data": "synthetic:train=2,test=1,size=64,count=3-9",
         "network": {"trunk": "tiny"},
@@ -390,7 +390,7 @@ def test_training_from_nothing_learns_to_count(tmp_path: Path) -> None:
         "steps": 160,
         "batch": 4,
         "crop": 96,
-        "eval_every": 40,
+        "eval_every": 5,
         "select": "test",
         "device": "cpu",
     }
