@@ -136,6 +136,7 @@ def main() -> int:
             "n": len(todo),
             "seed": asked.seed,
             "seconds": round(seconds, 1),
+            "processes": asked.jobs,
             "hardware": hardware(),
             "revision": revision(),
         }

@@ -108,7 +108,7 @@ class Values:
         self.valid = path.read_bytes()
 
     def apply(self, rng: Random) -> str:
-        if rng.random() < 1 / 400:
+        if rng.random() < 1 / 150:
             return bomb(self.path)
         document = torch.load(self.path, weights_only=True)
         about, which = document["papm"], rng.random()
