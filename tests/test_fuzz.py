@@ -129,7 +129,7 @@ def test_what_became_of_a_mutation(subject: Fake, outcome: str, detail: str, mon
     """In processes of their own, and the next mutation is tried all the same."""
     monkeypatch.setattr(pool, "SECONDS", 0.3 if subject.read is busy else 10.0)
     monkeypatch.setattr(pool, "LONGEST", 1.5 if subject.read is sleeps else 60.0)
-    monkeypatch.setattr(pool, "MEMORY", pool._status("VmRSS") + 200_000_000)
+    monkeypatch.setattr(pool, "MEMORY", min(pool._status("VmRSS"), pool.IMPORTS) + 200_000_000)
     families = {"fake": lambda root: subject, "well": lambda root: Fake(lambda: 0)}
     found = list(pool.run(families, [("fake", 0), ("well", 1)], workers=1))
     assert [t.outcome for t in found] == [outcome, "equal"] and detail in found[0].detail, found

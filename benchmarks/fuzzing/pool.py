@@ -33,7 +33,10 @@ from fuzzing.subjects import Subject
 from papm.errors import PapmError
 
 SECONDS = 10.0  # of processor time for one mutation: more is a hang, also on a machine that others use
-MEMORY = 2_000_000_000  # bytes of a process at its peak
+MEMORY = 2_000_000_000  # bytes of a process at its peak,
+IMPORTS = (
+    600_000_000  # of which these at most are what it has imported; a fork of a larger program has more from the start
+)
 ROOM = 4 * MEMORY  # address space beyond what a process has at first, so that one mutation cannot take the machine
 LONGEST = 120.0  # seconds by the clock, after which the parent ends a process that waits, or hears no alarm
 SENTENCE = 2000  # characters
@@ -102,6 +105,7 @@ def try_one(subject: Subject, reference: Any, job: Job, seed: int, began: Callab
     what = subject.apply(Random(f"{seed}/{family}/{number}"))
     began(what)
     _forget_peak()
+    inherited = max(0, _status("VmRSS") - IMPORTS)
     start, outcome, detail = time.process_time(), "equal", ""
     try:
         try:
@@ -121,7 +125,7 @@ def try_one(subject: Subject, reference: Any, job: Job, seed: int, began: Callab
         lacking = isinstance(error, MemoryError) or "allocate" in str(error)
         told = isinstance(error, OSError) and error.filename is not None  # the command line makes a sentence of it
         outcome, detail = "refused" if told else "memory" if lacking else "traceback", _detail(error)
-    seconds, peak = time.process_time() - start, _status("VmHWM")
+    seconds, peak = time.process_time() - start, _status("VmHWM") - inherited
     if peak > MEMORY and outcome not in ("hang", "traceback"):
         outcome, detail = "memory", f"{peak / 1e9:.1f} GB"
     subject.restore()

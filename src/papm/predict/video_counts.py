@@ -19,15 +19,15 @@ from papm.predict.results import summary, write_frames, write_points
 from papm.predict.source import Source
 from papm.predict.tiling import OnTile
 from papm.predict.video import Frame, Video, VideoWriter, playing_rate
-from papm.text import n_of
+from papm.text import Brief, n_of
 
 log = logging.getLogger(__name__)
 VIDEOS = "videos"  # a folder a video in it
 COUNTS, POINTS, OVERLAY = "counts.csv", "points.csv", "overlay.webm"
 
 
-@dataclass
-class CountedVideo:
+@dataclass(eq=False, repr=False)
+class CountedVideo(Brief):
     """What was counted in one video, frame by frame."""
 
     name: str
