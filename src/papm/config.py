@@ -176,6 +176,9 @@ def displacement(correct: float, kind: str) -> int:
     return -(-math.ceil(correct * (2 if kind == "gaussian" else 1)) // 16) * 16
 
 
+# Settings of earlier versions: the folder of an old run still says what it was, though it cannot go on.
+GONE = ("region",)
+
 GROUPS = {"loss": "loss", "network": "network", "data": "options"}
 
 

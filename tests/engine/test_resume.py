@@ -425,6 +425,8 @@ def test_a_run_of_an_older_papm_is_not_resumed_but_its_models_count(tmp_path: Pa
     values = checkpoint.read(tmp_path / "last.ckpt")
     older = {**{k: values[k] for k in ("papm", "state_dict")}, "optimizer_states": [], "global_step": 12, "loops": {}}
     torch.save(older, tmp_path / "last.ckpt")
+    with (tmp_path / "config.yaml").open("a", encoding="utf-8") as stream:
+        stream.write("region: 0\n")  # a setting that is gone since
     with pytest.raises(CheckpointError, match=r"last\.ckpt: .*\(this run was started by an older papm\); start again"):
         engine.train(config(), tmp_path, resume=True)
     assert Counter.load(tmp_path / "last.ckpt", "cpu").predict(torch.zeros(3, 64, 64, dtype=torch.uint8)).count >= 0

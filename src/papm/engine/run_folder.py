@@ -118,7 +118,7 @@ FREE = {"device", "workers", "cache", "compile", "graph", "log_every", "save_eve
 
 def check_same(folder: Path, config: TrainConfig) -> None:
     """Refuse to resume with other settings: the result would be neither run."""
-    before = configuration.from_mapping(configuration.load(folder / "config.yaml"))
+    before = stored_config(folder)
     old, new = configuration.to_mapping(before), configuration.to_mapping(config)
     if before.batch * before.devices == config.batch * config.devices:  # the same crops, on other processes
         old |= {"batch": config.batch, "devices": config.devices}
@@ -139,7 +139,8 @@ def with_reduced_batch(folder: Path, config: TrainConfig) -> TrainConfig:
 
 def stored_config(folder: Path) -> TrainConfig:
     """The resolved configuration of a run."""
-    return configuration.from_mapping(configuration.load(folder / "config.yaml"))
+    values = configuration.load(folder / "config.yaml")
+    return configuration.from_mapping({k: v for k, v in values.items() if k not in configuration.GONE})
 
 
 def revision() -> str:
