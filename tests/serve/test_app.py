@@ -157,6 +157,15 @@ def test_a_point_network_has_points_and_no_density() -> None:
     assert answer["count"] == len(answer["points"]) and "density" not in answer
 
 
+def test_an_image_that_is_shrunk_too_much_is_answered_with_a_warning() -> None:
+    counter = counter_of()
+    with client_of(counter) as client:
+        assert "warning" not in send(client, encoded(picture(400, 500))).json()
+        counter.resize = Resize(max_side=50)
+        answer = send(client, encoded(picture(400, 500))).json()
+    assert "shrunk 10 times before counting" in answer["warning"] and (answer["width"], answer["height"]) == (500, 400)
+
+
 def test_the_model_says_when_it_sums_chances() -> None:
     counter = counter_of(backbone="p2pnet", trunk="tiny")
     counter = Counter(counter.network, counter.spec, "cpu", count="expected")

@@ -107,6 +107,8 @@ def answer(prediction: Prediction, density: str = "png") -> dict[str, Any]:
         "height": height,
         "points": _points(prediction),
     }
+    if prediction.warning:
+        made["warning"] = prediction.warning
     apart = prediction.class_counts
     if apart:
         names = prediction.classes or tuple(map(str, range(len(apart))))

@@ -161,7 +161,7 @@ function showFigures() {
   $("fault").hidden = !item?.fault;
   $("fault").textContent = item?.fault || "";
   $("count").textContent = done ? number(item.reply.count) : item?.state === "failed" ? "–" : "…";
-  $("count-note").textContent = done ? `${item.reply.width} × ${item.reply.height} pixels` : "";
+  $("count-note").textContent = done ? [`${item.reply.width} × ${item.reply.height} pixels`, item.reply.warning].filter(Boolean).join("; ") : "";
   $("dots").textContent = done ? number(item.dots.length) : "–";
   const added = done ? item.dots.filter((d) => d.own).length : 0;
   const removed = done ? item.reply.points.length - (item.dots.length - added) : 0;
