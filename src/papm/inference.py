@@ -14,6 +14,7 @@ from papm.errors import ConfigError
 from papm.untrusted import brief
 
 LARGEST_FRAME = 1024  # px around an image: a file must not make us fill the memory
+LARGEST_WINDOW = 16_384
 MOST_CLASSES = 2000
 DECODINGS = ("sum", "threshold", "expected")
 
@@ -27,6 +28,7 @@ class Inference:
     An image is resized (`resize`), normalised, (pixel/255 − `mean`)/`std`, and framed with `frame` pixels of the mean colour.
     Its count is the `sum` of a density map, or of proposals the number above the `threshold` ½ or the `expected` count, which
     undoes what `background` weighed in the loss. `scales`: the least, median and largest factor of resizing in training.
+    `window`: the image is counted in windows of so many pixels, those that the network was trained with; 0: as a whole.
 
     >>> stored = Inference(frame=32, decode="expected", classes=("car", "bus")).to_mapping()
     >>> stored["frame"], Inference.from_mapping(stored).classes
@@ -41,11 +43,13 @@ class Inference:
     std: Colour = imagenet.STD
     classes: tuple[str, ...] = ()
     scales: tuple[float, ...] = ()
+    window: int = 0
 
     def __post_init__(self) -> None:
-        whole = isinstance(self.frame, int) and not isinstance(self.frame, bool)
-        if not whole or not 0 <= self.frame <= LARGEST_FRAME:
-            raise ConfigError(f"frame is a number of pixels from 0 to {LARGEST_FRAME}, not {brief(self.frame)}")
+        for name, most in (("frame", LARGEST_FRAME), ("window", LARGEST_WINDOW)):
+            value = getattr(self, name)
+            if not isinstance(value, int) or isinstance(value, bool) or not 0 <= value <= most:
+                raise ConfigError(f"{name} is a number of pixels from 0 to {most}, not {brief(value)}")
         if self.decode not in DECODINGS:
             raise ConfigError(f"decode is one of {', '.join(DECODINGS)}, not {brief(self.decode)}")
         if not _numbers((self.background,), 1) or self.background < 0:

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from papm import losses
-from papm.data.augment import HEAD, Augment, Plan, cut_crops, plan, render, sample_order
+from papm.data.augment import HEAD, Augment, Plan, _corner, cut_crops, plan, render, sample_order
 from papm.data.cache import ImageStore
 from papm.imagenet import MEAN, STD, normalize
 from papm.losses.density import target
@@ -142,7 +142,7 @@ def test_probabilities_and_scales() -> None:
 
 def test_crops_lie_in_the_image_and_reach_every_place() -> None:
     xs = set()
-    for step in range(300):
+    for step in range(1200):
         rows = make(step, Augment(crop=64), batch=5).rows
         for row in rows:
             h, w = SIZES[int(row[0])]
@@ -150,6 +150,18 @@ def test_crops_lie_in_the_image_and_reach_every_place() -> None:
             if row[0] == 0:
                 xs.add(int(row[1]))
     assert xs == set(range(110 - 64 + 1))
+
+
+@pytest.mark.parametrize("margin", [0, 16])
+def test_the_border_of_an_image_is_seen_more_than_half_as_often_as_its_middle(margin: int) -> None:
+    """The centre of what the loss sees is uniform over the image, then moved inside: never less than half of the middle."""
+    inner = 64 - 2 * margin
+    seen = np.zeros(200)
+    for u in (np.arange(2000) + 0.5) / 2000:
+        x = _corner(u, 200, 64, margin) + margin
+        assert 0 <= x <= 200 - inner
+        seen[x : x + inner] += 1
+    assert seen[:8].min() >= 0.5 * seen[100] and seen[-8:].min() >= 0.5 * seen[100]
 
 
 def test_a_margin_lets_the_border_fall_into_the_seen_part() -> None:

@@ -99,8 +99,9 @@ def plan(
     """Decide the crops of a step. `points` are arrays [n, 3] (x, y, extent), or [n, 4] with the class if the crops are to be
     labelled, inside their images; `sizes` are their (H, W).
 
-    An image smaller than the crop is placed at random inside it; a margin lets a crop begin outside its image, so that
-    the image's border falls into the part that the loss sees as often as the rest.
+    An image smaller than the crop is placed at random inside it. In a larger one the centre of the part that the loss sees is
+    drawn uniformly, and the crop then moved to where that part lies inside: corners drawn uniformly would show the border of
+    an image an eighth as often as its middle (docs/notebook/counts-too-low.md).
     """
     first = (step * world + rank) * batch
     order = sample_order(seed, first, batch, len(sizes))
@@ -135,9 +136,9 @@ def plan(
 
 def _corner(u: float, length: int, crop: int, margin: int) -> int:
     low, high = -margin, length - crop + margin
-    if high < low:  # the image and its margins are smaller than the crop
-        low, high = high, low
-    return low + min(int(u * (high - low + 1)), high - low)
+    if high <= low:  # the image and its margins are no larger than the crop
+        return high + min(int(u * (low - high + 1)), low - high)
+    return min(max(math.floor(u * length - crop / 2), low), high)
 
 
 def _crop_points(

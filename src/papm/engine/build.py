@@ -87,7 +87,8 @@ def precision_of(config: TrainConfig, device: torch.device) -> str:
 
 def inference_of(config: TrainConfig, splits: Splits | None = None) -> Inference:
     """How the model of a run will count; stored with it, so that nobody has to ask the settings again."""
-    about = models.info(config.backbone).inference
+    known = models.info(config.backbone)
+    about = known.inference
     rule = resize.take("", {k: v for k, v in config.options.items() if k in resize.OPTIONS})[0]
     scales: tuple[float, ...] = ()
     if rule and splits is not None:
@@ -104,6 +105,7 @@ def inference_of(config: TrainConfig, splits: Splits | None = None) -> Inference
         background=float(config.loss.get("background_weight", configuration.BACKGROUND_WEIGHT)),
         classes=classes,
         scales=scales,
+        window=config.crop - 2 * config.margin if known.windows else 0,
     )
 
 

@@ -10,6 +10,9 @@ that of the iterations: with potentials β of the cells and Z = Σz,
 
 The term that is logged is the transport value ⟨C, T⟩ in px². All terms are means over images; the published weight of OT,
 0.1 *summed* over a batch of 10 whose other terms are averaged, is 1.0 here. `published=True` is the published sum.
+
+∂OT/∂z goes with 1/Z, that of the count is ±1: where crops are sparse, transport outweighs the count, and counts come out too
+low (docs/notebook/counts-too-low.md). `mass` multiplies OT by Z/mass, a constant to the gradient.
 """
 
 from __future__ import annotations
@@ -89,6 +92,7 @@ def dm_count(
     iterations: AtLeastOne = 100,
     w_ot: NonNegative = 1.0,
     w_tv: NonNegative = 0.01,
+    mass: NonNegative = 0.0,
     published: bool = False,
     ot_stride: AtLeastOne = 8,
     reach: Positive | None = None,
@@ -99,7 +103,8 @@ def dm_count(
     """DM-Count: `sc` + w_ot·⟨C, T⟩, T the entropic transport of z/Σz onto the points at cost r² (Wang et al. 2020).
 
     Density z [B, 1, h, w], points B × [n, 2]; distances in input pixels, mass moved at `ot_stride`. `published` sums the
-    transport over the batch with weight 0.1·w_ot, as the authors' code does, where other terms are means.
+    transport over the batch with weight 0.1·w_ot, as the authors' code does, where other terms are means. With `mass` the
+    transport of an image weighs Σz/mass: an object then weighs the same in a sparse crop as in a crowded one.
 
     >>> from papm.losses import functional
     >>> functional.dm_count(torch.full((1, 1, 2, 2), 0.25), [torch.tensor([[4.0, 4.0]])])
@@ -118,6 +123,8 @@ def dm_count(
             dustbin=dustbin, reach=reach, top=top, height=height,
         ),
     )  # fmt: skip
+    if mass:
+        values = values * (density.detach().sum((1, 2, 3)) / mass)
     terms["transport"] = values.sum() if published else values.mean()
     weights["transport"] = PUBLISHED_WEIGHT * w_ot if published else w_ot
     return LossOutput.of(terms, weights)

@@ -156,6 +156,7 @@ def attention_target(points: PointBatch, cells: tuple[int, int], stride: int) ->
     kind="density",
     stride=2,
     trunk="vgg16-bn",
+    windows=True,
     summary="VGG with scale context, atrous pyramid and attention, at stride 2 (M-SFANet)",
 )
 def msfanet(

@@ -34,6 +34,7 @@ class NetworkInfo:
     )
     mean: Colour = imagenet.MEAN  # of the images it takes: (pixel/255 − mean)/std
     std: Colour = imagenet.STD
+    windows: bool = False  # it looks at all it is given, and counts in windows of the size of its training crops
 
     @property
     def options(self) -> Mapping[str, Any]:

@@ -11,7 +11,8 @@ much more on every side, at multiples of `network.multiple`, and only the cells 
     └───────────────────────────┘
 
 What is kept is then what the whole image would have given, but for rounding. Networks that look at the whole image
-(attention, pooling over all of it) have no `receptive_field` and see a tile instead: another result, close for large tiles.
+(attention, pooling over all of it) have no `receptive_field`: they count in windows of the size of their training crops
+(`Inference.window`), which is what they have learned to see, side by side and without an overlap.
 
 The image stays uint8 where it is; only one tile at a time is made of floats.
 """
@@ -94,6 +95,8 @@ def side_of(network: torch.nn.Module, size: tuple[int, int], tile: Tile = "auto"
     tile = check(tile)
     if tile == "none":
         return None
+    if tile == "auto" and _contract(network).window:
+        return _contract(network).window
     if tile == "auto":
         device = next(network.parameters()).device.type
         limits = LIMITS.get(device, LIMITS["cuda"]) if _receptive_field(network) is not None else APPROXIMATE
@@ -130,6 +133,26 @@ def zones(size: tuple[int, int], side: int, field: int, multiple: int) -> list[Z
         Zone((top, bottom, left, right), (first, last, begin, end))
         for top, bottom, first, last in along(size[0])
         for left, right, begin, end in along(size[1])
+    ]
+
+
+def windows(size: tuple[int, int], side: int, multiple: int) -> list[Zone]:
+    """Windows of `side` pixels that cover an image of (H, W); the last ones lie inside the image too, and keep what is left.
+
+    >>> [(z.seen, z.kept) for z in windows((64, 150), 96, 16)]
+    [((0, 64, 0, 96), (0, 64, 0, 96)), ((0, 64, 64, 150), (0, 64, 96, 150))]
+    """
+
+    def along(length: int) -> Iterator[tuple[int, int, int, int]]:
+        last = max(0, -(-(length - side) // multiple) * multiple)
+        for start in range(0, length, side):
+            seen = min(start, last)
+            yield seen, min(seen + side, length), start, min(start + side, length)
+
+    return [
+        Zone((top, bottom, left, right), (first, end, begin, over))
+        for top, bottom, first, end in along(size[0])
+        for left, right, begin, over in along(size[1])
     ]
 
 
@@ -175,19 +198,27 @@ def _infer(network: torch.nn.Module, image: Tensor, tile: Tile, on_tile: OnTile 
         # Not through __call__: a compiled network would be compiled again for every image size.
         output: Output = network.forward(_floats(network, image.to(device)))
         return output
-    field = _receptive_field(network)
-    if field is None:
-        _say_approximate(type(network).__name__)
-    cut = zones(size, side, CONTEXT if field is None else field, int(getattr(network, "multiple", 32)))
-    pieces = _pieces(network, image, cut, device, on_tile)
+    field, multiple = _receptive_field(network), int(getattr(network, "multiple", 32))
+    if tile == "auto" and _contract(network).window:
+        pieces = _pieces(network, image, windows(size, side, multiple), device, on_tile, least=side)
+    else:
+        if field is None:
+            _say_approximate(type(network).__name__)
+        cut = zones(size, side, CONTEXT if field is None else field, multiple)
+        pieces = _pieces(network, image, cut, device, on_tile)
     first = next(pieces)
     return _join_maps(first, pieces, size) if isinstance(first[1], DensityOutput) else _join_points(first, pieces)
 
 
 def _floats(network: torch.nn.Module, image: Tensor) -> Tensor:
     """uint8 [3, H, W] or [B, 3, H, W] → [B, 3, H, W], normalised as the network wants it."""
-    inference: Inference = getattr(network, "inference", Inference())
+    inference = _contract(network)
     return normalize(image if image.ndim == 4 else image[None], inference.mean, inference.std)
+
+
+def _contract(network: torch.nn.Module) -> Inference:
+    found: Inference = getattr(network, "inference", Inference())
+    return found
 
 
 def _receptive_field(network: torch.nn.Module) -> int | None:
@@ -207,11 +238,19 @@ Piece = tuple[Zone, Output]
 
 
 def _pieces(
-    network: torch.nn.Module, image: Tensor, cut: list[Zone], device: torch.device, on_tile: OnTile | None
+    network: torch.nn.Module,
+    image: Tensor,
+    cut: list[Zone],
+    device: torch.device,
+    on_tile: OnTile | None,
+    least: int = 0,
 ) -> Iterator[Piece]:
+    """What the network finds in each tile; one smaller than `least` is filled up with the mean colour, as in training."""
     for k, zone in enumerate(cut):
         top, bottom, left, right = zone.seen
-        yield zone, network.forward(_floats(network, image[:, top:bottom, left:right].to(device)))
+        seen = _floats(network, image[:, top:bottom, left:right].to(device))
+        more = [max(0, least - n) for n in seen.shape[-2:]]
+        yield zone, network.forward(torch.nn.functional.pad(seen, (0, more[1], 0, more[0])) if any(more) else seen)
         if on_tile is not None:
             on_tile(k + 1, len(cut))
 
