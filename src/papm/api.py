@@ -12,13 +12,15 @@ from typing import TYPE_CHECKING, Any, Literal, overload
 import torch
 
 from papm import methods, models
-from papm.data.base import Dataset, require_annotated
+from papm.config import group
+from papm.data.base import Dataset, open_spec, require_annotated
 from papm.data.resize import OPTIONS
 from papm.data.spec import open_split
 from papm.data.splits import Splits
 from papm.data.splits import choose as choose_splits
+from papm.engine import auto
 from papm.engine import evaluate as engine
-from papm.engine.build import resolve
+from papm.engine.build import resolve, with_bounds
 from papm.engine.evaluate import Evaluation
 from papm.errors import ConfigError, PapmError, unknown
 from papm.predict import localization
@@ -86,12 +88,34 @@ def choose(data: Data, machine: torch.device, method: str = AUTO, backbone: str 
     return method, backbone
 
 
-def configure(data: Data, method: str, backbone: str, settings: Mapping[str, Any]) -> TrainConfig:
-    """All settings of a run, resolved: the defaults, the recipe of method and backbone, and over them what is given."""
+@dataclass(frozen=True, eq=False, repr=False)
+class Choice(Brief):
+    """All settings of a run, why those that `auto` chose are what they are, and the splits that were opened to choose."""
+
+    config: TrainConfig
+    why: tuple[str, ...] = ()
+    splits: Splits | None = None
+
+
+def configure(data: Data, method: str, backbone: str, settings: Mapping[str, Any]) -> Choice:
+    """All settings of a run: the recipe of method and backbone, over it what is given, and `auto` for what is left open."""
+    given = {k: v for k, v in settings.items() if not (k in auto.CHOSEN and v == AUTO)}
+    why: list[str] = []
     if AUTO in (method, backbone):
-        method, backbone = choose(data, pick_device(str(settings.get("device", AUTO))), method, backbone)
+        machine = pick_device(str(given.get("device", AUTO)))
+        asked = method, backbone
+        method, backbone = choose(data, machine, *asked)
+        why.append(f"{method} with {backbone}: for a {'GPU' if machine.type == 'cuda' else 'CPU'}")
+        if asked[1] == AUTO and models.info(backbone).trunk is not None and "trunk" not in group(given, "network"):
+            given = {"weights": None if given.get("init") else "imagenet", **given}
     named = next((d.name for d in data.values()), "") if isinstance(data, Mapping) else str(data)
-    return resolve(method, backbone, {**settings, "data": named})
+    config = with_bounds(resolve(method, backbone, {**given, "data": named}))
+    if not isinstance(data, Mapping) and set(auto.CHOSEN) <= set(given):
+        return Choice(config, tuple(why))
+    opened = data if isinstance(data, Mapping) else open_spec(config.data, **config.options)
+    splits = choose_splits(opened, config.select, config.val_fraction, config.seed)
+    config, more = auto.choose(config, given, auto.look(splits.train))
+    return Choice(config, (*why, *more), splits)
 
 
 def train(
@@ -111,12 +135,11 @@ def train(
     loss={"sigma": 6}, network={"stride": 4}, options={"origin": 0.5}`. `progress` is called with the step, the number of steps
     and what was measured. Ctrl-C ends the run after the step at hand, and `resume` goes on with it.
     """
-    config = configure(data, method, backbone, settings)
-    splits = None
-    if isinstance(data, Mapping):
-        splits = choose_splits(data, config.select, config.val_fraction, config.seed)
-    watcher = None if progress is None else _Steps(progress, config.steps)
-    return run(config, Path(out), resume=resume, watcher=watcher, splits=splits)
+    chosen = configure(data, method, backbone, settings)
+    for line in chosen.why:
+        log.info("%s", line)
+    watcher = None if progress is None else _Steps(progress, chosen.config.steps)
+    return run(chosen.config, Path(out), resume=resume, watcher=watcher, splits=chosen.splits)
 
 
 def run(
@@ -256,4 +279,4 @@ def _at_size_of(counter: Counter, dataset: Dataset) -> Dataset:
     return Dataset(samples, dataset.name, dataset.split, dataset.root, dataset.file_format)
 
 
-__all__ = ["Evaluation", "Localization", "Run", "choose", "configure", "evaluate", "run", "train"]
+__all__ = ["Choice", "Evaluation", "Localization", "Run", "choose", "configure", "evaluate", "run", "train"]

@@ -1,11 +1,13 @@
-"""CUDA graphs: many small kernels recorded once and launched as one.
+"""CUDA graphs: many small kernels captured once and launched as one.
 
-What is recorded must not wait for the device, nor choose its operations by looking at values on it.
+What is captured must not wait for the device, nor choose its operations by looking at values on it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import contextlib
+import gc
+from collections.abc import Callable, Iterator
 from typing import Any, TypeVar
 
 import torch
@@ -19,9 +21,9 @@ def new_pool() -> Any:
 
 
 def capture(function: Callable[[], Result], warm: int = 2, pool: Any = None) -> tuple[Callable[[], None], Result]:
-    """Record `function()` on the current device: how to run it again, and its result, which every run fills anew.
+    """Capture `function()` on the current device: how to run it again, and its result, which every run fills anew.
 
-    It runs `warm` times before, on a stream aside as recording asks: kernels are built and workspaces allocated there.
+    It runs `warm` times before, on a stream aside as capturing asks: kernels are built and workspaces allocated there.
     """
     side = torch.cuda.Stream()  # type: ignore[no-untyped-call]
     side.wait_stream(torch.cuda.current_stream())
@@ -32,9 +34,22 @@ def capture(function: Callable[[], Result], warm: int = 2, pool: Any = None) -> 
     torch.cuda.synchronize()
     graph = torch.cuda.CUDAGraph()
     # Other threads (loaders, loggers) may go on using the device meanwhile.
-    with torch.cuda.graph(graph, pool=pool, capture_error_mode="thread_local"):
+    with _no_collection(), torch.cuda.graph(graph, pool=pool, capture_error_mode="thread_local"):
         result = function()
     return graph.replay, result
+
+
+@contextlib.contextmanager
+def _no_collection() -> Iterator[None]:
+    """Garbage is collected now and not inside: the end of another graph there would end this capture."""
+    gc.collect()
+    was = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was:
+            gc.enable()
 
 
 def round_up(n: int) -> int:

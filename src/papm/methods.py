@@ -140,6 +140,20 @@ BACKBONES: dict[str, Mapping[str, Any]] = {
     },
 }
 
+# How long to train where nobody says: views of each pixel of the training images, fewest and most steps.
+LENGTHS: dict[str, tuple[int, int, int]] = {
+    "tiny": (100, 1000, 4000),
+    "msfanet": (40, 1500, 8000),
+    "p2pnet": (100, 3000, 26_000),
+}
+LENGTH = (100, 2000, 30_000)
+
+
+def length(backbone: str) -> tuple[int, int, int]:
+    """Views of each pixel, fewest and most steps of a training whose length is not given."""
+    return LENGTHS.get(backbone, LENGTH)
+
+
 # Regression of a map on a pretrained trunk. The squared error of a crowded crop is a hundred times that of a sparse one: unless
 # every gradient is cut to the same size, the crowded ones drown the rest (validation MAE after 5000 steps 135 without clipping,
 # 79 with it, 72 with three times the rate as well; docs/results.md).

@@ -318,7 +318,7 @@ def test_labels_of_dota_reach_the_loss(tmp_path: Path) -> None:
         (root / "labelTxt" / f"P{k:04d}.txt").write_text("\n".join(lines) + "\n", encoding="utf-8")
     opened = data.open("dota", tmp_path / "dota", classes="plane,ship", min_count=0)["train"]
     assert class_names(opened) == ("plane", "ship")
-    chosen = with_classes(config(batch=2, flip=0.0), Splits(opened, None, None))
+    chosen = with_classes(config(batch=2, flip=0.0, margin=0), Splits(opened, None, None))
     assert chosen.network["num_classes"] == 2
     counting = CountingData(Splits(opened, None, None), chosen)
     counting.load(torch.device("cpu"))

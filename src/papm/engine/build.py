@@ -40,6 +40,8 @@ def resolve(method: str, backbone: str, given: dict[str, Any]) -> TrainConfig:
         raise ConfigError(f"correct is for losses on density maps; method '{method}' matches points")
     if given.get("count") == "expected" and methods.method(method).network != "points":
         raise ConfigError(f"count=expected is for networks that give points; method '{method}' trains density maps")
+    if given.get("correct"):
+        recipe["margin"] = 0  # the displacement says how wide a frame must be
     config = configuration.from_mapping({**recipe, **given, **merged, "method": method, "backbone": backbone})
     known = models.info(backbone).options
     for key in config.network:

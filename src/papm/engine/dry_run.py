@@ -19,7 +19,7 @@ from papm.engine.loop import evaluate_every
 from papm.engine.oom import with_memory
 from papm.engine.ranks import join_started, launched
 from papm.engine.train import own_device
-from papm.engine.training import Training
+from papm.engine.training import Training, compiles
 
 
 def dry_run(
@@ -41,7 +41,8 @@ def dry_run(
 
 
 def _measure(config: TrainConfig, splits: Splits, device: torch.device, steps: int, warmup: int) -> dict[str, Any]:
-    short = dataclasses.replace(config, steps=warmup + steps)
+    # Compiled or not as the whole run would be, not as one of so few steps.
+    short = dataclasses.replace(config, steps=warmup + steps, compile="yes" if compiles(config) else "no")
     network = build_network(config)
     loss = build_loss(config, network.stride)
     began = time.perf_counter()

@@ -51,9 +51,7 @@ class Training:
         if captured:
             loss.recordable = False  # all of the step is
         self.average = Average(network, config.ema) if config.ema else None
-        if device.type == "cuda" and (
-            config.compile == "yes" or (config.compile == "auto" and config.steps >= COMPILE_PAYS)
-        ):
+        if device.type == "cuda" and compiles(config):
             network.compile(mode=None if captured else COMPILE_MODE, dynamic=False)
             data.compile_crops()
         self.optimizer = build_optimizer(config, network, loss, device, half=self.precision == "16")
@@ -136,6 +134,15 @@ class Training:
         if "sums" in state:
             self.step.sums, self.step.summed = state["sums"].to(self.device), int(state["summed"])
         self.done = self.first = int(state["step"])
+
+
+def compiles(config: TrainConfig) -> bool:
+    """Whether a run on a GPU is compiled: where it is asked for, or long enough to pay.
+
+    >>> compiles(TrainConfig(steps=30_000)), compiles(TrainConfig(steps=300)), compiles(TrainConfig(compile="no"))
+    (True, False, False)
+    """
+    return config.compile == "yes" or (config.compile == "auto" and config.steps >= COMPILE_PAYS)
 
 
 def can_capture(training: Training) -> bool:

@@ -1,0 +1,99 @@
+"""What `auto` means: crop, batch and steps of a run, from the sizes of its images and the spacing of its objects.
+
+A recipe (`papm.methods`) says what a network was found to learn well with. What is not set keeps to it where the data allow:
+
+    crop    the recipe's; larger where fewer than four objects would stand side by side in it, at most twice; no larger than
+            the images
+    batch   as many crops as make the pixels of the recipe's step
+    steps   until every pixel of the training images was seen so many times (`methods.length`), within bounds
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+import statistics
+from collections.abc import Collection
+from dataclasses import dataclass
+
+from papm import methods
+from papm.config import TrainConfig
+from papm.data.base import Dataset
+from papm.neighbours import spacing
+
+CHOSEN = ("crop", "batch", "steps")  # what `auto` chooses
+LOOKED_AT = 200  # images
+ABREAST = 4  # objects side by side in a crop
+SMALLEST = 64  # side of what the loss sees of a crop
+
+
+@dataclass(frozen=True)
+class Seen:
+    """What a choice depends on: pixels of all training images, a typical image's sides, the distance of neighbours."""
+
+    pixels: int
+    short: int
+    long: int
+    spacing: float | None = None
+
+
+def look(dataset: Dataset) -> Seen:
+    """Sizes and distances of up to 200 images, evenly spread."""
+    few = [dataset[k] for k in range(0, len(dataset), max(1, len(dataset) // LOOKED_AT))]
+    sizes = [s.size for s in few]
+    apart = [float(spacing(p, 1).median()) for s in few if len(p := s.points_inside) > 1]
+    return Seen(
+        pixels=round(len(dataset) * statistics.fmean(h * w for h, w in sizes)),
+        short=round(statistics.median(min(size) for size in sizes)),
+        long=round(statistics.median(max(size) for size in sizes)),
+        spacing=statistics.median(apart) if apart else None,
+    )
+
+
+def choose(config: TrainConfig, given: Collection[str], seen: Seen) -> tuple[TrainConfig, list[str]]:
+    """The configuration with crop, batch and steps that fit the data where they are not `given`; a reason for each change.
+
+    >>> config, why = choose(TrainConfig(), {"batch"}, Seen(pixels=4_000_000, short=200, long=240, spacing=12.0))
+    >>> config.crop, config.batch, config.steps
+    (240, 8, 2000)
+    >>> why[0]
+    'crop=240: the images are 240 px long'
+    """
+    why: list[str] = []
+    if "crop" not in given:
+        config = _crop(config, seen, why)
+    if "batch" not in given:
+        asked = methods.recipe(config.method, config.backbone, config.network)
+        usual = asked.get("crop", TrainConfig.crop) ** 2 * asked.get("batch", TrainConfig.batch)
+        batch = max(2, round(usual / config.crop**2))
+        if batch != config.batch:
+            why.append(f"batch={batch}: as many pixels a step as usual")
+            config = dataclasses.replace(config, batch=batch)
+    if "steps" not in given:
+        views, least, most = methods.length(config.backbone)
+        a_step = config.batch * config.devices * (config.crop - 2 * config.margin) ** 2
+        steps = math.ceil(views * seen.pixels / a_step / 500) * 500
+        steps = min(max(steps, least), most)
+        seen_times = steps * a_step / max(1, seen.pixels)
+        why.append(f"steps={steps:,}: every pixel of the training images is seen about {seen_times:.0f} times")
+        config = dataclasses.replace(config, steps=steps)
+    return config, why
+
+
+def _crop(config: TrainConfig, seen: Seen, why: list[str]) -> TrainConfig:
+    margins = 2 * config.margin
+    inner, reason = config.crop - margins, ""
+    if seen.spacing and seen.spacing * ABREAST > inner:
+        inner = min(2 * inner, _multiple(ABREAST * seen.spacing))
+        reason = f"objects are {seen.spacing:.0f} px apart"
+    if seen.long < inner:
+        inner = max(SMALLEST, _multiple(seen.long))
+        reason = f"the images are {seen.long} px long"
+    if inner + margins == config.crop:
+        return config
+    why.append(f"crop={inner + margins}: {reason}")
+    return dataclasses.replace(config, crop=inner + margins)
+
+
+def _multiple(length: float) -> int:
+    return math.ceil(length / 16) * 16
