@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
+import math
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +28,7 @@ from papm.models import Network
 from papm.models.base import Progress
 
 SETTLE_IMAGES, SETTLE_SIDE = 32, 256
+SMALLEST_INNER = 64  # pixels that the margin of a recipe leaves at least
 
 
 def resolve(method: str, backbone: str, given: dict[str, Any]) -> TrainConfig:
@@ -40,8 +42,9 @@ def resolve(method: str, backbone: str, given: dict[str, Any]) -> TrainConfig:
         raise ConfigError(f"correct is for losses on density maps; method '{method}' matches points")
     if given.get("count") == "expected" and methods.method(method).network != "points":
         raise ConfigError(f"count=expected is for networks that give points; method '{method}' trains density maps")
-    if given.get("correct"):
-        recipe["margin"] = 0  # the displacement says how wide a frame must be
+    crop = given.get("crop", math.inf)
+    if given.get("correct") or (isinstance(crop, int | float) and crop - 2 * recipe.get("margin", 0) < SMALLEST_INNER):
+        recipe["margin"] = 0  # the displacement says how wide a frame must be; a crop that is given needs its pixels
     config = configuration.from_mapping({**recipe, **given, **merged, "method": method, "backbone": backbone})
     known = models.info(backbone).options
     for key in config.network:
