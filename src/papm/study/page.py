@@ -15,18 +15,18 @@ MOST = 24  # bars that a chart has room for
 def write_page(shown: View, path: Path) -> Path:
     """The table with its remarks and notes; a chart where there is something to compare."""
     chart = bars(shown)
+    means = "Bars: mean over seeds. Whiskers: lowest and highest seed, where there are several."
     return page.render(
         "study.html.j2",
         path,
         title=shown.study.title,
-        where=shown.study.where,
+        kind=f"Study: {shown.study.where}" if shown.study.where else "Study",
+        lead=shown.remarks,
         columns=columns(shown),
         rows=rows(shown),
         caption=caption(shown),
-        remarks=shown.remarks,
+        charts=[] if chart is None else [(shown.study.figures[0].title, means, page.chart(chart))],
         notes=notes(shown),
-        chart=None if chart is None else page.chart(chart),
-        metric=shown.study.figures[0].title,
     )
 
 
