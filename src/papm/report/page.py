@@ -13,9 +13,9 @@ import math
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
-from markupsafe import Markup
 from PIL import Image
 from torch import Tensor
 
@@ -40,6 +40,22 @@ class Picture:
     height: int
 
 
+class Card(NamedTuple):
+    """A chart of a page, under its heading and a remark."""
+
+    heading: str
+    remark: str
+    svg: str
+
+
+class Fact:
+    """A figure on top of a page, what it is called, and lines below it."""
+
+    def __init__(self, name: str, value: str, *below: str, remark: str = "") -> None:
+        self.name, self.value, self.remark = name, value, remark
+        self.below = [words for words in below if words]
+
+
 @functools.cache
 def environment() -> Environment:
     """Templates of this package; autoescape is on for all of them."""
@@ -60,11 +76,6 @@ def render(template: str, path: Path, **values: object) -> Path:
     # Names of files may hold bytes that are no text; a page is UTF-8.
     write_text(path, html.encode("utf-8", "replace").decode("utf-8"))
     return path
-
-
-def chart(svg: str) -> Markup:
-    """A chart of `charts`, which escapes what it is given, for a template."""
-    return Markup(svg)
 
 
 def embed(pictures: Iterable[tuple[str, Path]]) -> list[Picture]:

@@ -10,6 +10,7 @@ from papm.predict.prediction import Prediction
 from papm.predict.video_counts import OVERLAY, CountedVideo
 from papm.report import charts, page
 from papm.report.charts import Series
+from papm.report.page import Card
 
 PAGE = "video.html"
 
@@ -29,7 +30,7 @@ def write_film_page(film: CountedVideo, overlays: bool = True) -> Path:
         mean=fmean(film.counts),
         lowest=min(film.counts),
         highest=max(film.counts),
-        chart=page.chart(over_time(seconds, film.predictions)),
+        chart=Card("Over time", "Each frame counted by itself.", over_time(seconds, film.predictions)),
         pictures=[page.picture(f"The {word}: {c:.1f} at {s:.1f} s", picture) for word, (c, s, picture) in shown],
         overlay=drawn,
     )

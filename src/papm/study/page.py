@@ -25,7 +25,7 @@ def write_page(shown: View, path: Path) -> Path:
         columns=columns(shown),
         rows=rows(shown),
         caption=caption(shown),
-        charts=[] if chart is None else [(shown.study.figures[0].title, means, page.chart(chart))],
+        charts=[] if chart is None else [page.Card(shown.study.figures[0].title, means, chart)],
         notes=notes(shown),
     )
 

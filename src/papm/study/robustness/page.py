@@ -18,7 +18,7 @@ from papm.report import charts, page
 from papm.report.charts import Series
 from papm.report.displaced import draw_moved, window
 from papm.report.examples import spread
-from papm.report.page import Picture
+from papm.report.page import Card, Picture
 from papm.report.svg import PALETTE
 from papm.study import training
 from papm.study.robustness import words
@@ -70,8 +70,8 @@ def write_page(asked: Asked, table: Table, path: Path) -> Path:
     )
 
 
-def line_charts(table: Table) -> list[tuple[str, str, Any]]:
-    """(heading, remark, chart): the MAE, and its change against exact dots, over distance; a line per method."""
+def line_charts(table: Table) -> list[Card]:
+    """The MAE, and its change against exact dots, over distance; a line per method."""
     maes = {key: found.mae for key, found in table.figures.items()}
     changes = {(m, d): 100 * (table.change(m, d) or 0.0) for m, d in maes if not d or table.change(m, d) is not None}
     made = []
@@ -85,7 +85,7 @@ def line_charts(table: Table) -> list[tuple[str, str, Any]]:
             y = [values[method, d] for d in x]
             series.append(Series(method, x, y, colour=k, dash=k // len(PALETTE), marks=True))
         svg = charts.line_chart(series, title=heading, x_label="dots moved by, px", y_label=y_label, log=False)
-        made.append((heading, remark, page.chart(svg)))
+        made.append(Card(heading, remark, svg))
     return made
 
 
