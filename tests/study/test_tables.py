@@ -216,7 +216,7 @@ def test_settings_of_some_cells(tmp_path: Path) -> None:
         ({"metrics": ["mea"]}, "unknown metric 'mea'; did you mean 'mae'"),
         ({"metrics": "mae"}, "metrics is a list"),
         ({"rows": [{"name": "A", "method": "gausian"}]}, "row 'A': unknown method 'gausian'; did you mean 'gaussian'"),
-        ({"rows": [{"name": "A"}]}, "row 'A' has no method"),
+        ({"rows": [{"name": "A"}]}, "row 'A': there is no method; every cell needs"),
         ({"rows": ["A"]}, "a row is a mapping"),
         ({"rows": [{"name": "A", "method": "sc", "paper": ["1"]}]}, "'1' is not mae/rmse"),
         ({"rows": [{"name": "A", "method": "sc", "paper": ["1/2", "1/2"]}]}, "needs 1 entries under 'paper'"),

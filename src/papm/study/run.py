@@ -17,10 +17,10 @@ from papm.engine import run_folder
 from papm.errors import ConfigError, DataError, PapmError
 from papm.files import read_object, write_json
 from papm.study import training
+from papm.study.cells import Cell, Study
 from papm.study.metrics import EVALUATIONS, METRICS, answered, evaluation_file, with_evaluation
 from papm.study.queue import Command, Job
 from papm.study.results import Result
-from papm.study.tables import Cell, Study
 
 LONGEST = 100  # characters of a name that says all; beyond, its checksum stands for it
 

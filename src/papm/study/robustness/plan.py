@@ -15,9 +15,9 @@ from papm import methods, models
 from papm.errors import ConfigError, unknown
 from papm.report.page import duration
 from papm.study import tables, training
+from papm.study.cells import Study
 from papm.study.robustness.images import SILENT, Data, open_data
 from papm.study.run import Request, Task, slug
-from papm.study.tables import Study
 from papm.text import n_of
 
 KINDS: Mapping[str, str] = {
