@@ -128,16 +128,14 @@ def scatter_chart(
     return made.svg(title)
 
 
-def bar_chart(
-    groups: Sequence[str], bars: Sequence[Bars], *, title: str, y_label: str, x_label: str = "", width: float = WIDTH
-) -> Markup:
+def bar_chart(groups: Sequence[str], bars: Sequence[Bars], *, title: str, y_label: str, width: float = WIDTH) -> Markup:
     """Bars side by side within each group, from zero, with whiskers from `low` to `high` where both are known."""
     known = [v for b in bars for v in (*b.values, *b.low, *b.high) if axes.usable(v)]
     if not any(axes.usable(v) for b in bars for v in b.values) or not groups:
         return svg.note(NOTHING, title)
     keys = [Key(b.label, k, kind="box") for k, b in enumerate(bars)] if len(bars) > 1 else []
     y_ticks = axes.fit([0.0, *known])
-    made = svg.plot((0, len(groups)), y_ticks, x_label=x_label, y_label=y_label, keys=keys, names=False, width=width)
+    made = svg.plot((0, len(groups)), y_ticks, x_label="", y_label=y_label, keys=keys, names=False, width=width)
     slot = made.x(1) - made.x(0)
     each = min(64.0, slot * 0.78 / max(1, len(bars)))
     names = svg.told_apart(groups, int((slot - 4) / LETTER))

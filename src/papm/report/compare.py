@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import groupby
 from pathlib import Path
@@ -70,13 +70,11 @@ def write_comparison(
 ) -> Path:
     """Write one page that compares `runs`: table, bars, learning curves, example pictures, notes."""
     labels, groups = list(dict.fromkeys(r.label for r in runs)), list(dict.fromkeys(r.group for r in runs))
-    table, versus = cells(runs), differences(runs, labels, groups)
-    places = {(label, g): (i, 1 + k) for i, label in enumerate(labels) for k, g in enumerate(groups)}
-    several, wide = any(c.runs > 1 for c in table.values()), len(labels) * len(groups) > NARROW or len(groups) > 3
-    gaps = {
-        k: f"{figure(d.difference, sign=True)} {d.verdict}\n{figure(d.low, sign=True)} to {figure(d.high, sign=True)}"
-        for k, d in versus.items()
-    }
+    table = cells(runs)
+    several = any(c.runs > 1 for c in table.values())
+    wide = len(labels) * len(groups) > NARROW or len(groups) > 3
+    gaps = {key: _versus(d) for key, d in differences(runs, labels, groups).items()}
+    best = [key for key, c in table.items() if c.best and len(labels) > 1]
     return page.render(
         "compare.html.j2",
         path,
@@ -85,17 +83,27 @@ def write_comparison(
         warnings=warnings(runs),
         labels=labels,
         groups=groups,
-        table=[[label, *(str(table.get((label, g), "–")) for g in groups)] for label in labels] if table else [],
-        best={places[k] for k, c in table.items() if c.best and len(labels) > 1},
+        table=_rows(labels, groups, {key: str(c) for key, c in table.items()}),
+        best=[(labels.index(label), 1 + groups.index(g)) for label, g in best],
         several=several,
         bars=bars(labels, groups, table, several, wide),
         wide=wide,
         curves=curves(runs, labels, groups),
-        differences=[[label, *(gaps.get((label, g), "–") for g in groups)] for label in labels[1:]] if gaps else [],
-        runs=[_row(r, path) for r in runs],
+        differences=_rows(labels[1:], groups, gaps),
+        runs=[_run(r, path) for r in runs],
         examples=[(words, list(some)) for words, some in groupby(page.embed(examples), key=lambda p: p.caption)],
         notes=[n for n in notes if n],
     )
+
+
+def _rows(labels: Sequence[str], groups: Sequence[str], texts: Mapping[tuple[str, str], str]) -> list[list[str]]:
+    """A table of what is known, a row per label and a column per group; nothing where nothing is."""
+    return [[label, *(texts.get((label, g), "–") for g in groups)] for label in labels] if texts else []
+
+
+def _versus(gap: PairedDifference) -> str:
+    difference, low, high = (figure(v, sign=True) for v in (gap.difference, gap.low, gap.high))
+    return f"{difference} {gap.verdict}\n{low} to {high}"
 
 
 def cells(runs: Sequence[ComparedRun]) -> dict[tuple[str, str], Cell]:
@@ -194,21 +202,17 @@ def _difference(predicted: Sequence[float], first: dict[str, Counted]) -> Paired
 
 def warnings(runs: Sequence[ComparedRun]) -> list[str]:
     """What a reader must know before believing the figures."""
-    found = []
-    on_test = [r for r in runs if r.result.get("select") == "test"]
-    if on_test:
-        which = "All runs" if len(on_test) == len(runs) else ", ".join(f"{r.label} ({r.group})" for r in on_test)
-        found.append(
-            f"{which}: the weights were chosen on the test images, as many papers do; expect larger errors on new images."
-        )
-    if len({r.result.get("select") for r in runs}) > 1:
-        found.append(
-            "The runs chose their weights in different ways (last column of the table of runs): compare with care."
-        )
-    return found
+    on_test = [f"{r.label} ({r.group})" for r in runs if r.result.get("select") == "test"]
+    which = "All runs" if len(on_test) == len(runs) else ", ".join(on_test)
+    return page.said(
+        (on_test,
+         f"{which}: the weights were chosen on the test images, as many papers do; expect larger errors on new images."),
+        (len({r.result.get("select") for r in runs}) > 1,
+         "The runs chose their weights in different ways (last column of the table of runs): compare with care."),
+    )  # fmt: skip
 
 
-def _row(run: ComparedRun, path: Path) -> dict[str, Any]:
+def _run(run: ComparedRun, path: Path) -> dict[str, Any]:
     """One line of the table of runs."""
     r = run.result
     report = run.folder / "report.html"

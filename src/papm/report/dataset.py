@@ -77,21 +77,16 @@ def _table(rows: Sequence[tuple[str, str]], facts: Mapping[str, Mapping[str, Any
 
 
 def _warnings(splits: Mapping[str, Dataset], whole: Mapping[str, Any], images: int) -> list[str]:
-    found = []
-    if sum(map(len, splits.values())) > images:
-        found.append(
-            "The splits overlap: an image is counted in each split it is in, and once in the figures and charts."
-        )
-    if any(d.hidden for d in splits.values()):
-        hidden = ", ".join(s for s, d in splits.items() if d.hidden)
-        found.append(f"The annotations of {hidden} are not published: its images show as empty here.")
-    if any(s.original is not None for d in splits.values() for s in d):
-        found.append(
-            "Images are shown at another size than that of their files; distances are those of the shown size."
-        )
-    if whole["count_min"] == whole["count_max"] and whole["images"] > 3:
-        found.append(f"Every image has the same number of points, {whole['count_max']}.")
-    return found
+    hidden = ", ".join(s for s, d in splits.items() if d.hidden)
+    return page.said(
+        (sum(map(len, splits.values())) > images,
+         "The splits overlap: an image is counted in each split it is in, and once in the figures and charts."),
+        (hidden, f"The annotations of {hidden} are not published: its images show as empty here."),
+        (any(s.original is not None for d in splits.values() for s in d),
+         "Images are shown at another size than that of their files; distances are those of the shown size."),
+        (whole["count_min"] == whole["count_max"] and whole["images"] > 3,
+         f"Every image has the same number of points, {whole['count_max']}."),
+    )  # fmt: skip
 
 
 def _figures(whole: Mapping[str, Any]) -> list[Fact]:

@@ -66,7 +66,7 @@ def environment() -> Environment:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    made.filters |= {"figure": figure, "percent": percent, "duration": duration, "signed": signed, "whole": whole}
+    made.filters |= {"figure": figure, "percent": percent, "duration": duration, "whole": whole}
     return made
 
 
@@ -76,6 +76,15 @@ def render(template: str, path: Path, **values: object) -> Path:
     # Names of files may hold bytes that are no text; a page is UTF-8.
     write_text(path, html.encode("utf-8", "replace").decode("utf-8"))
     return path
+
+
+def said(*sentences: tuple[object, str]) -> list[str]:
+    """The sentences whose condition holds.
+
+    >>> said((0, "nothing"), (True, "something"))
+    ['something']
+    """
+    return [words for holds, words in sentences if holds]
 
 
 def embed(pictures: Iterable[tuple[str, Path]]) -> list[Picture]:
@@ -121,15 +130,6 @@ def percent(value: float | None, sign: bool = False) -> str:
     if value is None or not math.isfinite(value):
         return "–"
     return f"{100 * value:{'+' if sign else ''}.1f} %".replace("-", "−")
-
-
-def signed(value: float) -> str:
-    """A difference with its sign.
-
-    >>> signed(3.14159), signed(-250.0)
-    ('+3.1', '−250.0')
-    """
-    return f"{value:+,.1f}".replace("-", "−") if math.isfinite(value) else "–"
 
 
 def whole(value: float | None) -> str:

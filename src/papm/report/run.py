@@ -74,33 +74,23 @@ def headline(run: Run) -> list[Fact]:
 
 def warnings(run: Run) -> list[str]:
     """What a reader must know before believing the figures."""
-    found = []
-    select = (run.result or run.config).get("select")
-    if run.result is None:
-        at, of = (run.metrics[-1]["step"] if run.metrics else 0), run.config.get("steps", "?")
-        found.append(
-            f"This run has not finished: it was at step {at:,} of {_count(of)} when this page was written. The figures are "
-            "those of its last evaluation during training. Go on with papm train … --resume."
-        )
-    if select == "test":
-        found.append(
-            "The weights were chosen on the test images: the step with the lowest test error was kept. Many papers report so, "
-            "but it flatters: expect a larger error on new images. For an honest figure use select=val or select=last."
-        )
-    if run.result is not None and run.result.get("mae") is None:
-        found.append(
-            "The data has no test images, so nothing is known about the error on images that were not trained on."
-        )
-    if run.result is not None and select == "val" and run.result.get("split") == "val":
-        found.append(
-            "The data has no test images: the figures are those of the validation images, on which the weights were chosen "
-            "too. Expect a somewhat larger error on new images."
-        )
+    select, finished = (run.result or run.config).get("select"), run.result is not None
+    result: Mapping[str, Any] = run.result or {}
+    at, of = (run.metrics[-1]["step"] if run.metrics else 0), _count(run.config.get("steps", "?"))
     broken = sum(not math.isfinite(c.predicted) for c in run.counted)
-    if broken:
-        verb = "is not a number" if broken == 1 else "are not numbers"
-        found.append(f"{broken} of {len(run.counted)} predicted counts {verb}: the network has diverged.")
-    return found
+    verb = "is not a number" if broken == 1 else "are not numbers"
+    return page.said(
+        (not finished, f"This run has not finished: it was at step {at:,} of {of} when this page was written. The figures are "
+         "those of its last evaluation during training. Go on with papm train … --resume."),
+        (select == "test", "The weights were chosen on the test images: the step with the lowest test error was kept. Many "
+         "papers report so, but it flatters: expect a larger error on new images. For an honest figure use select=val or "
+         "select=last."),
+        (finished and result.get("mae") is None,
+         "The data has no test images, so nothing is known about the error on images that were not trained on."),
+        (select == "val" and result.get("split") == "val", "The data has no test images: the figures are those of the "
+         "validation images, on which the weights were chosen too. Expect a somewhat larger error on new images."),
+        (broken, f"{broken} of {len(run.counted)} predicted counts {verb}: the network has diverged."),
+    )  # fmt: skip
 
 
 def how_chosen(config: Mapping[str, Any], result: Mapping[str, Any] | None) -> str:

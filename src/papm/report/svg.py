@@ -150,13 +150,13 @@ def legend(keys: Sequence[Key], left: float, top: float, width: float) -> tuple[
     return parts, (y + ROW - top) if keys else 0.0
 
 
-def shorten(words: str, width: float, letter: float = LETTER) -> str:
+def shorten(words: str, width: float) -> str:
     """Words cut with an ellipsis where they would pass `width` pixels.
 
     >>> shorten("displaced dots", 60)
     'displac…'
     """
-    room = max(1, int(width / letter))
+    room = max(1, int(width / LETTER))
     return words if len(words) <= room else words[: max(1, room - 1)] + "…"
 
 

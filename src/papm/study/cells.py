@@ -89,7 +89,6 @@ class Study:
     cells: tuple[Cell, ...]
     notes: tuple[Note, ...] = ()
     where: str = ""
-    label: str = ""  # the LaTeX label of the paper's table
     specials: tuple[Special, ...] = ()
 
     @property

@@ -107,34 +107,36 @@ def rows(shown: View) -> list[list[str]]:
 
 def _texts(shown: View, line: Line) -> dict[str, str]:
     """One line of the table: heading → text."""
-    study, cell, group = shown.study, line.cell, line.group or Group("", {}, ())
-    digits = [digits_of(study, k) for k in range(len(study.metrics))]
-    means = [group.mean(k) for k in range(len(digits))]
-    measured = " / ".join(_text(m, d) for m, d in zip(means, digits)) + _split(group) if group.seeds else DASH
-    spread = group.values(0)
-    between = f"{_text(min(spread), digits[0])} to {_text(max(spread), digits[0])}" if len(spread) > 1 else DASH
-    metrics = " / ".join(m.title for m in study.figures)
-    out = {"": cell.row}
+    study, group = shown.study, line.group or Group("", {}, ())
+    spread, digits = group.values(0), digits_of(study, 0)
+    out = {"": line.cell.row}
     if len(_places(shown)) > 1:
-        out["on"] = cell.column
-    if any(c.paper for c in study.cells):
-        apart = [
-            None if m is None or p is None else m - p for m, p in zip(means, map(cell.printed, range(len(digits))))
-        ]
-        marks = "".join(f" [{n}]" for n in numbers(study, cell))
-        out[f"paper {metrics}"] = (" / ".join(cell.paper) or DASH) + (" (quoted)" if cell.quoted else "") + marks
-        out[f"measured {metrics}"] = measured
-        out["difference"] = (
-            " / ".join(_text(a, d, "+") for a, d in zip(apart, digits)) if any(a is not None for a in apart) else DASH
-        )
-    else:  # a study of one's own
-        out[metrics] = measured
-    out["range over seeds"], out["seeds"] = between, ", ".join(str(s.seed) for s in group.seeds) or DASH
+        out["on"] = line.cell.column
+    out |= _figures(study, line.cell, group)
+    between = f"{_text(min(spread), digits)} to {_text(max(spread), digits)}" if len(spread) > 1 else DASH
+    out |= {"range over seeds": between, "seeds": ", ".join(str(s.seed) for s in group.seeds) or DASH}
     if "mae" in study.metrics:
-        out["best MAE on test"] = _text(group.best_on_test, digits[study.metrics.index("mae")])
+        out["best MAE on test"] = _text(group.best_on_test, digits_of(study, study.metrics.index("mae")))
     if shown.everything:
-        out["chosen by"], out["settings"] = group.select, training.in_words(group.differences)
+        out |= {"chosen by": group.select, "settings": training.in_words(group.differences)}
     return out
+
+
+def _figures(study: Study, cell: Cell, group: Group) -> dict[str, str]:
+    """What the paper prints, what was measured, and how far they are apart; a study of one's own may have no paper."""
+    every = [(group.mean(k), cell.printed(k), digits_of(study, k)) for k in range(len(study.metrics))]
+    metrics = " / ".join(m.title for m in study.figures)
+    measured = " / ".join(_text(mean, digits) for mean, _, digits in every) + _split(group) if group.seeds else DASH
+    if not any(c.paper for c in study.cells):
+        return {metrics: measured}
+    apart = [(None if m is None or p is None else m - p, digits) for m, p, digits in every]
+    known = any(a is not None for a, _ in apart)
+    marks = "".join(f" [{n}]" for n in numbers(study, cell))
+    return {
+        f"paper {metrics}": (" / ".join(cell.paper) or DASH) + (" (quoted)" if cell.quoted else "") + marks,
+        f"measured {metrics}": measured,
+        "difference": " / ".join(_text(a, digits, "+") for a, digits in apart) if known else DASH,
+    }
 
 
 def _places(shown: View) -> set[str]:

@@ -89,8 +89,8 @@ def _parse(values: Mapping[str, Any], name: str) -> Study:
     specials = tuple(_special(s) for s in _list(values, "settings"))
     cells = refuse_same(_cells(common, columns, rows, metrics, notes, specials))
     _refuse_idle(specials, cells)
-    texts = {k: str(values.get(k, "")) for k in ("where", "label")}
-    return Study(name, str(values.get("title", name)), metrics, cells, notes, **texts, specials=specials)
+    where = str(values.get("where", ""))
+    return Study(name, str(values.get("title", name)), metrics, cells, notes, where, specials)
 
 
 def _cells(

@@ -91,19 +91,15 @@ def line_charts(table: Table) -> list[Card]:
 
 def warnings(asked: Asked, table: Table) -> list[str]:
     """What a reader must know before believing the figures."""
-    found = []
-    if asked.select == "test":
-        found.append("The weights were chosen on the test images; expect larger errors on new images.")
-    if table.images is not None and table.images < FEWEST:
-        found.append(f"{n_of(table.images, 'test image')}: with fewer than {FEWEST} no difference can be called clear.")
-    if len({methods.method(method_of(m)).network for m in table.methods}) > 1:
-        found.append(
-            "Methods of points train another network than the others: a difference between them is also the network's."
-        )
-    cells = len(table.methods) * len(table.distances)
-    if missing := cells - len(table.figures):
-        found.append(f"{missing} of {cells} cells are not measured yet; the same command goes on.")
-    return found
+    images, cells = table.images or FEWEST, len(table.methods) * len(table.distances)
+    missing = cells - len(table.figures)
+    return page.said(
+        (asked.select == "test", "The weights were chosen on the test images; expect larger errors on new images."),
+        (images < FEWEST, f"{n_of(images, 'test image')}: with fewer than {FEWEST} no difference can be called clear."),
+        (len({methods.method(method_of(m)).network for m in table.methods}) > 1,
+         "Methods of points train another network than the others: a difference between them is also the network's."),
+        (missing, f"{missing} of {cells} cells are not measured yet; the same command goes on."),
+    )  # fmt: skip
 
 
 def pictures(asked: Asked) -> list[Picture]:
