@@ -39,6 +39,10 @@ class View:
     missing: tuple[Cell, ...]
     remarks: tuple[str, ...]
 
+    def groups(self) -> dict[tuple[str, str], Group | None]:
+        """(row, column) → its results, of a view without `everything`."""
+        return {(line.cell.row, line.cell.column): line.group for line in self.lines}
+
 
 def view(study: Study, results: Sequence[Result], *, select: str = "last", everything: bool = False) -> View:
     """Lines for every cell: results with today's recipe and this selection; with `everything`, a line for each other too."""
