@@ -88,15 +88,17 @@ def datasets_given(study: Study, data: Mapping[str, str]) -> tuple[list[str], li
 def plan(study: Study, results: Sequence[Result], request: Request) -> list[Task]:
     """The trainings that have no result yet, or all of them (`again`): the first seed of every cell, then the second."""
     have, _ = datasets_given(study, request.data)
-    tasks: list[Task] = []
+    tasks: dict[Path, Task] = {}
     for seed, cell in itertools.product(request.seeds, study.cells):
-        if cell.settings["dataset"] not in have:
-            continue
-        for part in cell.parts:
-            settings = _with_weights(part, request)
+        for part in cell.parts if cell.settings["dataset"] in have else ():
+            settings = with_weights(part, request.weights)
             if request.again or not any(_answers(r, settings, seed, request.select, study) for r in results):
-                tasks.append(_task(cell, settings, seed, request, study.metrics))
-    return tasks
+                task = _task(cell, settings, seed, request, study.metrics)
+                other = tasks.setdefault(task.folder, task)
+                if other is not task:
+                    both = f"'{other.cell.name}' and '{cell.name}' are the same training"
+                    raise ConfigError(f"{both}; give settings that change what is learned")
+    return list(tasks.values())
 
 
 def _answers(result: Result, settings: Mapping[str, Any], seed: int, select: str, study: Study) -> bool:
@@ -108,10 +110,9 @@ def _answers(result: Result, settings: Mapping[str, Any], seed: int, select: str
     return not training.differences(training.asked(settings), result.settings)
 
 
-def _with_weights(settings: Mapping[str, Any], request: Request) -> dict[str, Any]:
-    """The settings with the weights that this call gives; what the study says comes first."""
-    given = request.weights.get(str(settings["backbone"]), request.weights.get("", "imagenet"))
-    return {"weights": given, **settings}
+def with_weights(settings: Mapping[str, Any], weights: Mapping[str, str]) -> dict[str, Any]:
+    """The settings with the weights that a request gives; what the study says comes first."""
+    return {"weights": weights.get(str(settings["backbone"]), weights.get("", "imagenet")), **settings}
 
 
 def _task(cell: Cell, settings: Mapping[str, Any], seed: int, request: Request, metrics: tuple[str, ...]) -> Task:

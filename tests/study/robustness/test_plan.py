@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import re
 import typing
 from pathlib import Path
 from typing import Any
@@ -96,9 +97,10 @@ def test_settings_that_no_method_has_alone(text: str, said: str) -> None:
     ],
 )
 def test_one_training_under_two_names_is_refused(tmp_path: Path, text: str) -> None:
-    names = plan.read_methods(text)
-    with pytest.raises(ConfigError, match=f"'{names[0]}' and '{names[1]}' are the same training"):
-        assert ask(tmp_path, methods=names).study.cells
+    asked = ask(tmp_path, methods=plan.read_methods(text))
+    first, second = (re.escape(f"'{name}, exact'") for name in asked.methods)
+    with pytest.raises(ConfigError, match=f"{first} and {second} are the same training"):
+        run.plan(asked.study, [], asked.request)
 
 
 def test_the_study_is_methods_by_distances(tmp_path: Path) -> None:

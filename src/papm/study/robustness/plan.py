@@ -17,7 +17,7 @@ from papm.report.page import duration
 from papm.study import tables, training
 from papm.study.cells import Study
 from papm.study.robustness.images import SILENT, Data, open_data
-from papm.study.run import Request, Task, slug
+from papm.study.run import Request, Task, with_weights
 from papm.text import n_of
 
 KINDS: Mapping[str, str] = {
@@ -59,24 +59,19 @@ class Asked:
     def study(self) -> Study:
         """The table that is asked for; every cell is one training per seed."""
         _refuse_far(self)
-        columns = [
-            {"name": in_pixels(d), "noise": d, **({"noise_kind": self.kind} if d else {})} for d in self.distances
-        ]
         values = {
             "title": f"Misplaced dots: {self.data.spec}",
             "all": {"dataset": self.data.name},
-            "columns": columns,
+            "columns": [
+                {"name": in_pixels(d), "noise": d} | ({"noise_kind": self.kind} if d else {}) for d in self.distances
+            ],
             "rows": [self._row(name) for name in self.methods],
         }
-        made = tables.parse(values, "robustness", "robustness")
-        _refuse_same(made)
-        return made
+        return tables.parse(values, "robustness", "robustness")
 
     def _row(self, name: str) -> dict[str, Any]:
-        network = network_of(name, self.backbone)
-        weights = self.weights.get(network["backbone"], self.weights.get("", "imagenet"))
-        own = {**self.settings, **own_settings(name)}
-        return {"name": name, "method": method_of(name), **network, **own, "weights": weights}
+        own = {**network_of(name, self.backbone), **self.settings, **own_settings(name)}
+        return {"name": name, "method": method_of(name), **with_weights(own, self.weights)}
 
 
 def ask(
@@ -189,17 +184,6 @@ def network_of(name: str, backbone: str) -> dict[str, Any]:
     if kind in ("points", methods.method(method_of(name)).network):
         return {"backbone": backbone}
     return {"backbone": "p2pnet", **({"network.trunk": "tiny"} if backbone == "tiny" else {})}
-
-
-def _refuse_same(study: Study) -> None:
-    """Two spellings of one training, or settings by which results are not told apart: both would be one run folder."""
-    seen: dict[str, str] = {}
-    for cell in study.cells:
-        row = seen.setdefault(slug(cell.settings, 0, "last"), cell.row)
-        if row != cell.row:
-            raise ConfigError(
-                f"--methods: '{row}' and '{cell.row}' are the same training; give settings that change what is learned"
-            )
 
 
 def _refuse_far(asked: Asked) -> None:
