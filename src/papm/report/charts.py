@@ -117,7 +117,7 @@ def scatter_chart(
         xs = ys = [0.0, *xs, *ys]
     elif level is not None:
         ys = [level, *ys]
-    keys = [Key("perfect", 0, 1, neutral=True), Key("an image", 0, kind="mark")] if diagonal else []
+    keys = [Key("perfect", 0, 1, neutral=True), Key("one image", 0, kind="mark")] if diagonal else []
     made = svg.plot(axes.fit([0.0, *xs], want=6), axes.fit(ys), x_label=x_label, y_label=y_label, keys=keys)
     low, high = made.x.ticks[0], made.x.ticks[-1]
     if diagonal or level is not None:

@@ -5,6 +5,7 @@ Colours are CSS variables with a fallback, so that a page may restyle a chart (d
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -134,7 +135,7 @@ def legend(keys: Sequence[Key], left: float, top: float, width: float) -> tuple[
     parts: list[str] = []
     x, y = left, top
     for key in keys:
-        shown = shorten(key.label, width - 34)
+        shown = _cut(key.label, max(1, int((width - 34) / LETTER)), 0)
         wide = 26 + len(shown) * LETTER + 14
         if x > left and x + wide - 14 > left + width:
             x, y = left, y + ROW
@@ -148,16 +149,6 @@ def legend(keys: Sequence[Key], left: float, top: float, width: float) -> tuple[
         parts.append(text(x + 25, y + 12.8, shown, muted=False))
         x += wide
     return parts, (y + ROW - top) if keys else 0.0
-
-
-def shorten(words: str, width: float) -> str:
-    """Words cut with an ellipsis where they would pass `width` pixels.
-
-    >>> shorten("displaced dots", 60)
-    'displac…'
-    """
-    room = max(1, int(width / LETTER))
-    return words if len(words) <= room else words[: max(1, room - 1)] + "…"
 
 
 def told_apart(names: Sequence[str], room: int) -> list[str]:
@@ -176,25 +167,23 @@ def told_apart(names: Sequence[str], room: int) -> list[str]:
         return list(names)
     begin, end = _common_words(names), _common_words([name[::-1] for name in names])
     short = ["…" + name[begin:] if begin else name for name in names]
-    kept = [name[: len(name) - end] for name in names]
-    tail = (room - 1) // 2
     tries = (
-        [s if len(s) <= room else s[: room - 1] + "…" for s in short],
-        [s if len(s) <= room else s[: room - 1 - tail] + "…" + s[len(s) - tail :] for s in short],
-        [s if len(s) <= room else "…" + s[len(s) - room + 1 :] for s in kept],
+        [_cut(s, room, 0) for s in short],
+        [_cut(s, room, (room - 1) // 2) for s in short],
+        [_cut(name[: len(name) - end], room, room - 1) for name in names],
     )
     return next((t for t in tries if len(set(t)) == len(set(names))), tries[0])
 
 
+def _cut(words: str, room: int, tail: int) -> str:
+    """At most `room` letters, the last `tail` of them the end of the words."""
+    return words if len(words) <= room else words[: room - 1 - tail] + "…" + words[len(words) - tail :]
+
+
 def _common_words(names: Sequence[str]) -> int:
     """Letters of the words that all begin with."""
-    first, last = min(names), max(names)
-    if first == last:
-        return 0
-    common = next((k for k, (a, b) in enumerate(zip(first, last)) if a != b), min(len(first), len(last)))
-    while common and first[common - 1].isalnum():
-        common -= 1
-    return common
+    common = os.path.commonprefix(names) if len(set(names)) > 1 else ""  # noqa: RUF071 -- letters, not paths
+    return len(re.sub(r"[^\W_]+$", "", common))
 
 
 @dataclass(frozen=True)

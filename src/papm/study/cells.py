@@ -43,7 +43,7 @@ class Special(Choice):
 
 @dataclass(frozen=True)
 class Cell:
-    """One figure of a table: what is trained, and what the paper prints, one text a metric."""
+    """One figure of a table: what is trained, and what the paper prints, one text per metric."""
 
     row: str
     column: str

@@ -115,7 +115,7 @@ def conclude(plan: Demo, runs: list[ComparedRun], test: data.Dataset) -> Outcome
             examples += [(f"{run.label}, trained on {run.group}", p) for p in pictures]
         write_report(run.folder)
     words = (
-        f"Mean error a scene, 95 % interval over {len(test)} scenes. Misplaced dots: anywhere on the object, "
+        f"Mean error per scene, 95 % interval over {len(test)} scenes. Misplaced dots: anywhere on the object, "
         f"{100 * plan.annotator.missed:.0f} % missed, {100 * plan.annotator.doubled:.0f} % doubled."
     )
     report = write_comparison(

@@ -34,7 +34,7 @@ def write_page(shown: View, path: Path) -> Path:
 
 
 def bars(shown: View) -> Markup | None:
-    """The first metric: a group of bars a row, a bar a column, whiskers over seeds; None of one bar, or of too many."""
+    """The first metric: a group of bars per row, a bar per column, whiskers over seeds; None of one bar, or of too many."""
     found = {key: group.values(0) for key, group in shown.groups().items() if group is not None}
     names, places = (list(dict.fromkeys(each)) for each in zip(*found)) if found else ([], [])
     if shown.everything or not 2 <= len(names) * len(places) <= MOST:

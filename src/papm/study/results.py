@@ -29,7 +29,7 @@ class Result:
 
 @dataclass(frozen=True)
 class Seed:
-    """What one seed gave: a figure a metric, None where the training was not evaluated for it."""
+    """What one seed gave: a figure per metric, None where the training was not evaluated for it."""
 
     seed: int
     figures: tuple[float | None, ...]
