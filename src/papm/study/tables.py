@@ -18,8 +18,8 @@ The paper's tables are the YAML files in `paper/`; a file of one's own has the s
 Settings are those of `papm train`: dataset, method, backbone, weights (none: from nothing), noise, steps, `loss.sigma` and so
 on; a row's come before a column's, a column's before those of `all`. Those under `settings` come before all of them, later ones
 first. They are part of the recipe: a result with other values still belongs to the cell (`results.assign`). A setting that is a
-list asks for one training per value, and the figure is their mean. `paper` has an entry per column, its metrics divided by slashes
-as printed, `~` where the paper has none and no cell is meant; without `paper` every column is a cell without printed figures.
+list asks for one training per value, and the figure is their mean. `paper` has an entry per column, its metrics divided by
+slashes as printed, `~` where the paper has none and no cell is meant; without `paper` every column is a cell.
 """
 
 from __future__ import annotations
