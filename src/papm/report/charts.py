@@ -1,7 +1,8 @@
-"""Charts as SVG text, drawn from numbers alone: lines, scatter, bars with whiskers, histogram.
+"""Charts drawn from numbers alone: lines, scatter, bars with whiskers, histogram.
 
-Every function takes plain sequences and returns one well-formed SVG element. NaN, infinity and (on a log axis) values that
-are not positive are skipped; with nothing left the chart is a short note. Details show when the mouse rests on a mark.
+Every function takes plain sequences and returns a card of a page with one well-formed SVG element. NaN, infinity and (on a log
+axis) values that are not positive are skipped; with nothing left the chart is a short note. Details show when the mouse rests
+on a mark.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
+from typing import NamedTuple
 
 from markupsafe import Markup
 
@@ -20,6 +22,14 @@ LONGEST = 500  # points of a line that are drawn: more than the chart has pixels
 TARGETS = 60  # points of a line that answer to the mouse
 FEW = 12  # values that are shown one by one: a histogram of fewer hides more than it tells
 NOTHING = "nothing to show yet"
+
+
+class Card(NamedTuple):
+    """A chart of a page, under its title and a remark."""
+
+    title: str
+    remark: str
+    svg: Markup
 
 
 @dataclass(frozen=True)
@@ -50,11 +60,12 @@ def line_chart(
     series: Sequence[Series],
     *,
     title: str,
+    remark: str = "",
     x_label: str,
     y_label: str,
     log: bool | None = None,
     keys: Sequence[Key] | None = None,
-) -> Markup:
+) -> Card:
     """Lines over a common x axis; the y axis is logarithmic when asked, or by itself when the values span decades.
 
     `keys` replaces the legend made from the series (none is drawn for a single line).
@@ -64,7 +75,7 @@ def line_chart(
     drawn = [(s, points) for s in series if (points := _kept(s, log))]
     xs = [x for _, points in drawn for x, _ in points]
     if not xs:
-        return svg.note(NOTHING, title)
+        return Card(title, remark, svg.note(NOTHING, title))
     # Steps and seconds are counted from the start of a run.
     x_ticks = axes.fit([0.0, *xs] if min(xs) >= 0 else xs, want=6)
     y_ticks = axes.fit((y for _, points in drawn for _, y in points), log=log)
@@ -80,7 +91,7 @@ def line_chart(
     for s, points in drawn:
         if not s.faint:
             made.parts.extend(_marks(made, s, points, x_label))
-    return made.svg(title)
+    return Card(title, remark, made.svg(title))
 
 
 def _marks(made: svg.Plot, s: Series, points: Sequence[tuple[float, float]], x_label: str) -> Iterator[str]:
@@ -101,17 +112,18 @@ def scatter_chart(
     y: Sequence[float],
     *,
     title: str,
+    remark: str = "",
     x_label: str,
     y_label: str,
     tips: Sequence[str] | None = None,
     diagonal: bool = False,
     level: float | None = None,
-) -> Markup:
+) -> Card:
     """Dots, with the line y = x (and equal axes) or a horizontal line at `level` to read them against."""
     names = tips if tips is not None else [f"{_figure(a)}, {_figure(b)}" for a, b in zip(x, y)]
     dots = [(a, b, t) for a, b, t in zip(x, y, names) if axes.usable(a) and axes.usable(b)]
     if not dots:
-        return svg.note(NOTHING, title)
+        return Card(title, remark, svg.note(NOTHING, title))
     xs, ys = [a for a, _, _ in dots], [b for _, b, _ in dots]
     if diagonal:
         xs = ys = [0.0, *xs, *ys]
@@ -125,14 +137,22 @@ def scatter_chart(
         made.parts.append(svg.line(made.x(low), made.y(ends[0]), made.x(high), made.y(ends[1]), GUIDE))
     style = f"fill:{colour(0)};fill-opacity:.55;stroke:{colour(0)};stroke-opacity:.9;stroke-width:.7"
     made.parts.extend(svg.mark(made.x(a), made.y(b), 0, 3.4, tip, style) for a, b, tip in dots)
-    return made.svg(title)
+    return Card(title, remark, made.svg(title))
 
 
-def bar_chart(groups: Sequence[str], bars: Sequence[Bars], *, title: str, y_label: str, width: float = WIDTH) -> Markup:
+def bar_chart(
+    groups: Sequence[str],
+    bars: Sequence[Bars],
+    *,
+    title: str,
+    remark: str = "",
+    y_label: str,
+    width: float = WIDTH,
+) -> Card:
     """Bars side by side within each group, from zero, with whiskers from `low` to `high` where both are known."""
     known = [v for b in bars for v in (*b.values, *b.low, *b.high) if axes.usable(v)]
     if not any(axes.usable(v) for b in bars for v in b.values) or not groups:
-        return svg.note(NOTHING, title)
+        return Card(title, remark, svg.note(NOTHING, title))
     keys = [Key(b.label, k, kind="box") for k, b in enumerate(bars)] if len(bars) > 1 else []
     y_ticks = axes.fit([0.0, *known])
     made = svg.plot((0, len(groups)), y_ticks, x_label="", y_label=y_label, keys=keys, names=False, width=width)
@@ -149,7 +169,7 @@ def bar_chart(groups: Sequence[str], bars: Sequence[Bars], *, title: str, y_labe
                 left = middle + (k - len(bars) / 2) * each + each * 0.06
                 between = (low, high) if axes.usable(low) and axes.usable(high) else None
                 made.parts.append(_bar(made.y, left, each * 0.88, value, between, k, f"{b.label}, {group}"))
-    return made.svg(title)
+    return Card(title, remark, made.svg(title))
 
 
 def _bar(
@@ -174,11 +194,11 @@ def _bar(
     return svg.element("g", "".join(parts), tip=tip)
 
 
-def histogram(values: Sequence[float], *, title: str, x_label: str, y_label: str) -> Markup:
+def histogram(values: Sequence[float], *, title: str, remark: str = "", x_label: str, y_label: str) -> Card:
     """How often which value: bins of one round width, about as many as the spread of the middle half asks for."""
     kept = sorted(v for v in values if axes.usable(v))
     if not kept:
-        return svg.note(NOTHING, title)
+        return Card(title, remark, svg.note(NOTHING, title))
     edges = bin_edges(kept)
     width = edges[1] - edges[0]
     counts = [0] * (len(edges) - 1)
@@ -195,7 +215,7 @@ def histogram(values: Sequence[float], *, title: str, x_label: str, y_label: str
             made.parts.append(svg.rect(left, top, max(0.5, wide), made.y.start - top, style, tip))
     if x_ticks[0] < 0 < x_ticks[-1]:
         made.parts.append(svg.line(made.x(0), made.y.start, made.x(0), made.y.end, GUIDE))
-    return made.svg(title)
+    return Card(title, remark, made.svg(title))
 
 
 def bin_edges(ordered: Sequence[float], most: int = 40) -> list[float]:

@@ -14,9 +14,9 @@ from urllib.parse import quote
 
 from papm.metrics.counting import CountingScore, PairedDifference, counting_errors, paired_difference
 from papm.report import charts, page
-from papm.report.charts import Bars, Series
+from papm.report.charts import Bars, Card, Series
 from papm.report.load import Counted, curve, interval, number, read_counted, read_curves
-from papm.report.page import Card, figure
+from papm.report.page import figure
 from papm.report.svg import WIDTH, Key
 
 NARROW = 14  # bars that fit a chart of half the page's width
@@ -130,8 +130,8 @@ def bars(
         row = [table.get((label, g), nothing) for g in groups]
         made.append(Bars(label, [c.mae for c in row], [c.low for c in row], [c.high for c in row]))
     unit, width = "MAE, objects per image", 2 * WIDTH if wide else WIDTH
-    svg = charts.bar_chart(groups, made, title="MAE of all methods", y_label=unit, width=width)
-    return Card("The same as bars", f"whiskers: the intervals{' or ranges' if several else ''}", svg)
+    remark = f"whiskers: the intervals{' or ranges' if several else ''}"
+    return charts.bar_chart(groups, made, title="The same as bars", remark=remark, y_label=unit, width=width)
 
 
 def curves(runs: Sequence[ComparedRun], labels: Sequence[str], groups: Sequence[str]) -> list[Card]:
@@ -143,14 +143,14 @@ def curves(runs: Sequence[ComparedRun], labels: Sequence[str], groups: Sequence[
     keys = [Key(label, k) for k, label in enumerate(labels)] if len(labels) > 1 else []
     keys += [Key(group, dash=k, neutral=True) for k, group in enumerate(groups)] if len(groups) > 1 else []
     made = []
-    for over, heading in (("step", "Error while training"), ("seconds", "The same over time")):
+    for over, title in (("step", "Error while training"), ("seconds", "The same over time")):
         series = []
         for r, found in zip(runs, rows):
             name = r.label if len(groups) < 2 else f"{r.label}, {r.group}"
             x, y = curve(found, "mae", over)
             series.append(Series(name, x, y, labels.index(r.label), groups.index(r.group), marks=True))
-        svg = charts.line_chart(series, title=f"Evaluation MAE over {over}", x_label=over, y_label="MAE", keys=keys)
-        made.append(Card(heading, "MAE of the images watched during training", svg))
+        remark = "MAE of the images watched during training"
+        made.append(charts.line_chart(series, title=title, remark=remark, x_label=over, y_label="MAE", keys=keys))
     return made
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -12,7 +13,8 @@ from papm.data.near_duplicates import Pair
 from papm.data.summary import summary
 from papm.points import spacing
 from papm.report import charts, page
-from papm.report.page import Card, Fact
+from papm.report.charts import Card
+from papm.report.page import Fact
 from papm.report.suspects import Item, suspects, unique
 from papm.report.svg import note
 from papm.text import n_of
@@ -104,64 +106,45 @@ def _charts(items: Sequence[Item]) -> list[Card]:
     """How counts, distances and sizes are spread; `items` are the images whose annotations are published."""
     distances = [d for _, s in items if len(s.points_inside) > 1 for d in spacing(s.points_inside, 1).tolist()]
     extents = [e for _, s in items if s.extents is not None for e in s.extents.tolist()]
-    near, far = _without_farthest(distances)
-    small, large = _without_farthest(extents)
-    left_out = "hundredth, beyond {:,.0f} px, is left out"
-    made = [
-        _counts(items),
-        Card(
-            "Distance to the nearest neighbour",
-            f"points inside their image; the farthest {left_out.format(far)}",
-            charts.histogram(
-                near, title="Histogram of distances to the nearest neighbour", x_label="px", y_label="points"
-            ),
-        ),
-        *_sizes(items),
-    ]
+    near = ("Distance to the nearest neighbour", "points inside their image; the farthest", "points")
+    made = [_counts(items), _without_farthest(distances, *near), *_sizes(items)]
     if extents:
-        svg = charts.histogram(small, title="Histogram of object sizes", x_label="px", y_label="objects")
-        made.append(Card("Object sizes", f"√(w·h) of the box; the largest {left_out.format(large)}", svg))
+        made.append(_without_farthest(extents, "Object sizes", "√(w·h) of the box; the largest", "objects"))
     return made
 
 
-def _without_farthest(values: Sequence[float]) -> tuple[list[float], float]:
-    """The values without the largest hundredth, and where that begins."""
+def _without_farthest(values: Sequence[float], title: str, remark: str, of: str) -> Card:
+    """How values are spread, the largest hundredth left out."""
     limit = sorted(values)[int(0.99 * (len(values) - 1))] if values else 0.0
-    return [v for v in values if v <= limit], limit
+    remark += f" hundredth, beyond {limit:,.0f} px, is left out"
+    return charts.histogram([v for v in values if v <= limit], title=title, remark=remark, x_label="px", y_label=of)
 
 
 def _counts(items: Sequence[Item]) -> Card:
     """The count of each image, or how counts are spread."""
-    counts, heading = [s.count for _, s in items], "Objects per image"
+    counts, title = [s.count for _, s in items], "Objects per image"
     if 0 < len(items) <= charts.FEW:
         names, bars = [f"{s.name} ({split})" for split, s in items], [charts.Bars("objects", counts)]
-        return Card(
-            heading,
-            "one bar per image",
-            charts.bar_chart(names, bars, title="Count of each image", y_label="objects"),
-        )
-    svg = charts.histogram(counts, title="Histogram of counts", x_label="objects per image", y_label="images")
-    return Card(heading, n_of(len(counts), "image"), svg)
+        return charts.bar_chart(names, bars, title=title, remark="one bar per image", y_label="objects")
+    remark = n_of(len(counts), "image")
+    return charts.histogram(counts, title=title, remark=remark, x_label="objects per image", y_label="images")
 
 
 def _sizes(items: Sequence[Item]) -> list[Card]:
     """Widths, heights and counts of images that differ in size."""
-    sides = {s.size for _, s in items}
+    sides, title = {s.size for _, s in items}, "Image sizes"
     if len(sides) == 1:  # marks upon marks would show nothing
         [(h, w)] = sides
-        return [Card("Image sizes", "", note(f"Every image is {w}×{h} px, width by height.", "Image sizes"))]
+        return [Card(title, "", note(f"Every image is {w}×{h} px, width by height.", title))]
     shown = items[:MANY]
     tips = [f"{s.name} ({split}): {n_of(s.count, 'point')}, {s.size[1]}×{s.size[0]}" for split, s in shown]
+    chart = functools.partial(charts.scatter_chart, remark="one mark per image", tips=tips)
     widths, heights = [float(s.size[1]) for _, s in shown], [float(s.size[0]) for _, s in shown]
     areas, counts = [w * h / 1e6 for w, h in zip(widths, heights)], [float(s.count) for _, s in shown]
-    sizes = charts.scatter_chart(
-        widths, heights, title="Widths and heights", x_label="width, px", y_label="height, px", tips=tips
-    )
-    crowds = charts.scatter_chart(
-        areas, counts, title="Counts over megapixels", x_label="megapixels", y_label="objects", tips=tips
-    )
-    each = "one mark per image"
-    return [Card("Image sizes", each, sizes), Card("Objects and image size", each, crowds)]
+    return [
+        chart(widths, heights, title=title, x_label="width, px", y_label="height, px"),
+        chart(areas, counts, title="Objects and image size", x_label="megapixels", y_label="objects"),
+    ]
 
 
 def _cell(value: Any) -> str:

@@ -13,7 +13,6 @@ import math
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import NamedTuple
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from PIL import Image
@@ -38,14 +37,6 @@ class Picture:
     source: str  # data: address
     width: int
     height: int
-
-
-class Card(NamedTuple):
-    """A chart of a page, under its heading and a remark."""
-
-    heading: str
-    remark: str
-    svg: str
 
 
 class Fact:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import functools
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -11,9 +12,9 @@ import yaml
 
 from papm.metrics.counting import counting_errors
 from papm.report import charts, page
-from papm.report.charts import Series
+from papm.report.charts import Card, Series
 from papm.report.load import Counted, Run, curve, interval, number, read_run
-from papm.report.page import Card, Fact
+from papm.report.page import Fact
 from papm.report.settings import changed, command
 from papm.text import n_of
 
@@ -151,12 +152,7 @@ def _sizes(sizes: object) -> str:
 def learning_charts(run: Run) -> list[Card]:
     """The curves in metrics.csv."""
     rows = run.metrics
-
-    def chart(
-        heading: str, remark: str, series: Sequence[Series], title: str, unit: str, log: bool | None = None
-    ) -> Card:
-        return Card(heading, remark, charts.line_chart(series, title=title, x_label="step", y_label=unit, log=log))
-
+    chart = functools.partial(charts.line_chart, x_label="step")
     x, loss = curve(rows, "loss")
     mean = Series("loss", x, charts.smoothed(loss, max(1, len(loss) // 20) | 1))
     errors = [
@@ -168,18 +164,21 @@ def learning_charts(run: Run) -> list[Card]:
     crops = Series("count error", *curve(rows, "count_error"), colour=2)
     rate = Series("learning rate", *curve(rows, "lr"), colour=3)
     whose = "of the head; the trunk has its own" if run.config.get("trunk_lr") else "as it was"
+    faint = Series("loss", x, loss, faint=True)
     made = [
-        chart("Training loss", "pale: as logged; strong: moving mean", [Series("loss", x, loss, faint=True), mean],
-              "Training loss over steps", "loss"),
-        chart("Error while training", f"rings: the lowest of each{raw}", errors,
-              "Evaluation MAE and RMSE over steps", "objects per image"),
-    ]  # fmt: skip
+        chart([faint, mean], title="Training loss", remark="pale: as logged; strong: moving mean", y_label="loss"),
+        chart(
+            errors, title="Error while training", remark=f"rings: the lowest of each{raw}", y_label="objects per image"
+        ),
+    ]
     if len(terms) > 1:
-        made.append(chart("Terms of the loss", "before their weights", terms, "Terms of the loss over steps", "term"))
+        made.append(chart(terms, title="Terms of the loss", remark="before their weights", y_label="term"))
     if crops.x:
-        words = ("Count error of the training crops", "mean |predicted − true|")
-        made.append(chart(*words, [crops], "Count error of training crops", "objects per crop"))
-    return [*made, chart("Learning rate", whose, [rate], "Learning rate over steps", "learning rate", log=False)]
+        mean_error = "mean |predicted − true|"
+        made.append(
+            chart([crops], title="Count error of the training crops", remark=mean_error, y_label="objects per crop")
+        )
+    return [*made, chart([rate], title="Learning rate", remark=whose, y_label="learning rate", log=False)]
 
 
 def counting_charts(counted: list[Counted]) -> list[Card]:
@@ -189,20 +188,18 @@ def counting_charts(counted: list[Counted]) -> list[Card]:
     truth, predicted = [c.truth for c in counted], [c.predicted for c in counted]
     errors, error = [c.error for c in counted], "predicted − true"
     tips = [f"{c.image}: predicted {page.figure(c.predicted)}, true {c.truth:,.0f}" for c in counted]
+    chart = functools.partial(charts.scatter_chart, truth, tips=tips, x_label="true count")
+    dots, above = "one dot per image", "above the line: too many counted"
     made = [
-        Card("Predicted against true", "one dot per image",
-             charts.scatter_chart(truth, predicted, title="Predicted against true counts", x_label="true count",
-                                  y_label="predicted count", tips=tips, diagonal=True)),
-        Card("Error against true count", "above the line: too many counted",
-             charts.scatter_chart(truth, errors, title="Error against true count", x_label="true count",
-                                  y_label=error, tips=tips, level=0.0)),
-    ]  # fmt: skip
-    if len(counted) <= charts.FEW:
-        bars = [charts.Bars(error, errors)]
-        svg = charts.bar_chart([c.image for c in counted], bars, title="Error of each image", y_label=error)
-        return [*made, Card("Errors", "one bar per image; above zero: too many counted", svg)]
-    svg = charts.histogram(errors, title="Histogram of errors", x_label=error, y_label="images")
-    return [*made, Card("How errors are spread", "right of the line: too many counted", svg)]
+        chart(predicted, title="Predicted against true", remark=dots, y_label="predicted count", diagonal=True),
+        chart(errors, title="Error against true count", remark=above, y_label=error, level=0.0),
+    ]
+    if len(counted) > charts.FEW:
+        right = "right of the line: too many counted"
+        spread = charts.histogram(errors, title="How errors are spread", remark=right, x_label=error, y_label="images")
+        return [*made, spread]
+    names, each = [c.image for c in counted], "one bar per image; above zero: too many counted"
+    return [*made, charts.bar_chart(names, [charts.Bars(error, errors)], title="Errors", remark=each, y_label=error)]
 
 
 def by_crowding(counted: list[Counted]) -> list[dict[str, Any]]:

@@ -5,10 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from statistics import fmean
 
-from markupsafe import Markup
-
 from papm.report import charts, page
-from papm.report.charts import Bars
+from papm.report.charts import Bars, Card
 from papm.report.svg import WIDTH
 from papm.study.show import View, caption, columns, notes, rows
 
@@ -18,7 +16,6 @@ MOST = 24  # bars that a chart has room for
 def write_page(shown: View, path: Path) -> Path:
     """The table with its remarks and notes; a chart where there is something to compare."""
     chart = bars(shown)
-    means = "Bars: mean over seeds. Whiskers: lowest and highest seed, where there are several."
     return page.render(
         "study.html.j2",
         path,
@@ -28,12 +25,12 @@ def write_page(shown: View, path: Path) -> Path:
         columns=columns(shown),
         rows=rows(shown),
         caption=caption(shown),
-        charts=[] if chart is None else [page.Card(shown.study.figures[0].title, means, chart)],
+        charts=[] if chart is None else [chart],
         notes=notes(shown),
     )
 
 
-def bars(shown: View) -> Markup | None:
+def bars(shown: View) -> Card | None:
     """The first metric: a group of bars per row, a bar per column, whiskers over seeds; None of one bar, or of too many."""
     found = {key: group.values(0) for key, group in shown.groups().items() if group is not None}
     names, places = (list(dict.fromkeys(each)) for each in zip(*found)) if found else ([], [])
@@ -47,4 +44,5 @@ def bars(shown: View) -> Markup | None:
         low, high = [min(v, default=None) for v in several], [max(v, default=None) for v in several]
         series.append(Bars(place, means, low, high))
     title = shown.study.figures[0].title
-    return charts.bar_chart(names, series, title=title, y_label=title, width=2 * WIDTH)
+    words = "Bars: mean over seeds. Whiskers: lowest and highest seed, where there are several."
+    return charts.bar_chart(names, series, title=title, remark=words, y_label=title, width=2 * WIDTH)

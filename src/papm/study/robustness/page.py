@@ -15,10 +15,10 @@ from papm.errors import DataError
 from papm.files import write_json, write_text
 from papm.metrics.counting import FEWEST
 from papm.report import charts, page
-from papm.report.charts import Series
+from papm.report.charts import Card, Series
 from papm.report.displaced import draw_moved, window
 from papm.report.examples import spread
-from papm.report.page import Card, Picture
+from papm.report.page import Picture
 from papm.report.svg import PALETTE
 from papm.study import training
 from papm.study.robustness import words
@@ -75,7 +75,7 @@ def line_charts(table: Table) -> list[Card]:
     maes = {key: found.mae for key, found in table.figures.items()}
     changes = {(m, d): 100 * (table.change(m, d) or 0.0) for m, d in maes if not d or table.change(m, d) is not None}
     made = []
-    for heading, remark, y_label, values in (
+    for title, remark, y_label, values in (
         ("MAE over distance", "low is good", "MAE, objects per image", maes),
         ("Change over distance", "flat is robust", "change against exact dots, %", changes),
     ):
@@ -84,8 +84,8 @@ def line_charts(table: Table) -> list[Card]:
             x = [d for d in table.distances if (method, d) in values]
             y = [values[method, d] for d in x]
             series.append(Series(method, x, y, colour=k, dash=k // len(PALETTE), marks=True))
-        svg = charts.line_chart(series, title=heading, x_label="dots moved by, px", y_label=y_label, log=False)
-        made.append(Card(heading, remark, svg))
+        far = "dots moved by, px"
+        made.append(charts.line_chart(series, title=title, remark=remark, x_label=far, y_label=y_label, log=False))
     return made
 
 
