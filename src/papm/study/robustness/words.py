@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import csv
 import io
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from papm.report.page import figure, percent
@@ -99,17 +99,17 @@ def columns(table: Table) -> list[str]:
 
 def rows(table: Table) -> list[list[str]]:
     """Its cells: the MAE and its change, and below them how far it may be off."""
-    return [[m, *(_cell(table, m, d) for d in table.distances)] for m in table.methods]
+    cells = to_rows(table, "")
+    return [[m, *(_text(cell) for cell in cells if cell["method"] == m)] for m in table.methods]
 
 
-def _cell(table: Table, method: str, distance: float) -> str:
-    found, change = table.figures.get((method, distance)), table.change(method, distance)
-    if found is None:
+def _text(cell: Mapping[str, Any]) -> str:
+    if cell["mae"] is None:
         return DASH
-    said = figure(found.mae)
-    if change is not None:
-        said += f"  {percent(change, sign=True)}{'' if table.clear(method, distance) else ' ?'}"
-    return said if found.spread is None else f"{said}\n{figure(found.spread[0])} to {figure(found.spread[1])}"
+    said = figure(cell["mae"])
+    if cell["change"] is not None:
+        said += f"  {percent(cell['change'], sign=True)}{'' if cell['change_is_clear'] else ' ?'}"
+    return said if cell["low"] is None else f"{said}\n{figure(cell['low'])} to {figure(cell['high'])}"
 
 
 def to_rows(table: Table, kind: str) -> list[dict[str, Any]]:
