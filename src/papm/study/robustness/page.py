@@ -148,12 +148,7 @@ def facts(asked: Asked, table: Table) -> list[tuple[str, str]]:
 def to_json(asked: Asked, table: Table, files: dict[str, str]) -> dict[str, Any]:
     """The answer for other programs."""
     return {
-        "data": asked.data.spec,
-        "kind": asked.kind,
-        "distances": list(table.distances),
-        "methods": list(table.methods),
-        "spacing": asked.data.spacing,
-        "select": asked.select,
+        **asked.to_json(),
         "seeds": list(table.seeds or asked.seeds),
         "conclusion": words.conclusion(table),
         "cost": words.cost(table),

@@ -55,6 +55,11 @@ class Asked:
         folders = {} if self.data.folder is None else {self.data.name: self.data.folder}
         return Request(folders, self.weights, self.out / "runs", self.out / "results", self.seeds, self.select)
 
+    def to_json(self) -> dict[str, Any]:
+        """What is asked for, for other programs."""
+        keys = ("methods", "distances", "kind", "backbone", "seeds", "select")
+        return {"data": self.data.spec, "spacing": self.data.spacing, **{k: getattr(self, k) for k in keys}}
+
     @functools.cached_property
     def study(self) -> Study:
         """The table that is asked for; every cell is one training per seed."""
@@ -230,8 +235,7 @@ def announcement(asked: Asked, tasks: Sequence[Task], each: Mapping[str, float],
 def planned(asked: Asked, tasks: Sequence[Task], each: Mapping[str, float]) -> dict[str, Any]:
     """The same for other programs."""
     return {
-        **{k: getattr(asked, k) for k in ("methods", "distances", "kind", "backbone", "seeds")},
-        "spacing": asked.data.spacing,
+        **asked.to_json(),
         "trainings": len(asked.study.cells) * len(asked.seeds),
         "missing": [t.name for t in tasks],
         "seconds_each": {m: round(s, 1) for m, s in each.items()},
