@@ -26,8 +26,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from gpu_timing import device_ms
 from papm.bench import matching as bench
-from papm.bench.timing import device_ms
 from papm.matching import assign_batch, cuda, native
 
 DEVICE = torch.device("cuda", 0)

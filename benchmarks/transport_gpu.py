@@ -24,7 +24,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from papm.bench.timing import device_ms
+from gpu_timing import device_ms
 from papm.losses import create
 from papm.structures import PointBatch
 from papm.transport import create_cost, cuda, graphs, grid_sinkhorn, reference

@@ -29,6 +29,7 @@ LAYERS: tuple[tuple[str, ...], ...] = (
         "config",
         "structures",
         "neighbours",
+        "marks",
         "draw",
         "ggd",
         "points",

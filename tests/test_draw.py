@@ -8,8 +8,9 @@ import torch
 from PIL import Image
 from torch import Tensor
 
-from papm.draw import PREDICTED, TRUTH, coloured, number, overlay, panel, save_png
+from papm.draw import coloured, number, overlay, panel, save_png
 from papm.errors import DataError
+from papm.marks import PREDICTED, TRUTH
 
 
 def photo(h: int = 120, w: int = 200, grey: int = 128) -> Tensor:

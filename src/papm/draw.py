@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Literal
 
@@ -16,16 +16,11 @@ from torch import Tensor
 
 from papm.errors import DataError
 from papm.files import write_atomic
-from papm.neighbours import spacing
+from papm.marks import OUTLINE, PREDICTED, TRUTH, Colour, Picture, dots, rings
 
-Picture = NDArray[np.float32]  # [h, w, 3], 0 … 255
-Colour = tuple[int, int, int]
 Corner = Literal["top left", "top right", "bottom left", "bottom right"]
 Line = tuple[str, str, Callable[..., None] | None, Colour]  # word, figure, how its marks are drawn and in what colour
 
-PREDICTED: Colour = (255, 214, 10)  # yellow and blue stay apart for every kind of colour blindness
-TRUTH: Colour = (64, 196, 255)
-OUTLINE: Colour = (12, 12, 16)
 _BAND = 8_000_000  # pixels of a large image that are turned around at once
 _LINE_HEIGHT = 1.3  # of the font's size
 # Every fifth colour of Turbo (A. Mikhailov, Google, 2019, Apache-2.0); lines between them stay within 1/255 of all 256.
@@ -65,18 +60,18 @@ def overlay(
     if density is not None:
         canvas = _tint(canvas, density, stride * scale, alpha)
     if truth is not None:
-        _rings(canvas, truth, scale, TRUTH)
+        rings(canvas, truth, scale, TRUTH)
     if points is not None:
-        _dots(canvas, points, scale, PREDICTED)
+        dots(canvas, points, scale, PREDICTED)
     if not label:
-        return _tensor(_pil(canvas))
+        return from_pil(_pil(canvas))
     if count is None:
         count = float(density.sum()) if density is not None else None if points is None else len(points)
-    lines: list[Line] = (
-        [] if count is None else [("count", number(count), None if points is None else _dots, PREDICTED)]
-    )
+    lines: list[Line] = []
+    if count is not None:
+        lines.append(("count", number(count), None if points is None else dots, PREDICTED))
     if truth is not None:
-        lines.append(("truth", number(len(truth)), _rings, TRUTH))
+        lines.append(("truth", number(len(truth)), rings, TRUTH))
     marked = [p.detach().cpu() * scale for p in (points, truth) if p is not None and len(p)]
     return _label(canvas, lines, torch.cat(marked) if marked else torch.zeros(0, 2), corner)
 
@@ -97,11 +92,11 @@ def panel(images: Sequence[Tensor], titles: Sequence[str], *, height: int | None
     left = 0
     for tile, title in zip(tiles, titles):
         sheet.paste(_pil(tile), (left, bar))
-        font = _font(text)
+        font = ImageFont.load_default(text)
         shown = _fitted(title, font, tile.shape[1])
         draw.text((left + tile.shape[1] / 2, bar / 2), shown, fill=(24, 24, 28), font=font, anchor="mm")
         left += tile.shape[1] + gap
-    return _tensor(sheet)
+    return from_pil(sheet)
 
 
 def save_png(image: Tensor, path: str | Path) -> Path:
@@ -166,90 +161,13 @@ def _turbo() -> Picture:
     return np.stack([np.interp(np.arange(256), every, nodes[:, c]) for c in range(3)], 1).astype(np.float32)
 
 
-def _places(points: Tensor, scale: float) -> Tensor:
-    """Points [n, 2] on the canvas, without those that are nowhere."""
-    xy = points.detach().cpu().float().reshape(-1, 2) * scale
-    return xy[xy.isfinite().all(-1)]
-
-
-def _radii(points: Tensor, canvas: Picture, radius: float | None) -> NDArray[np.float32]:
-    """Radius of each mark in pixels of the canvas: a third of the way to its neighbours, within limits of the picture."""
-    if radius is not None:
-        return np.full(len(points), radius, dtype=np.float32)
-    side = min(canvas.shape[:2])
-    largest = max(2.5, side * 0.009)
-    return (0.33 * spacing(points, 2, alone=1e9).numpy()).clip(1.3, largest).astype(np.float32)
-
-
-def _dots(canvas: Picture, points: Tensor, scale: float, colour: Colour, radius: float | None = None) -> None:
-    """Filled dots with a dark rim, in place."""
-    xy = _places(points, scale)
-    radii = _radii(xy, canvas, radius)
-    rim = np.clip(radii * 0.35, 0.6, 1.6)
-    _stamp(canvas, xy.numpy(), np.zeros_like(radii), radii + rim, OUTLINE, 0.85)
-    _stamp(canvas, xy.numpy(), np.zeros_like(radii), radii, colour, 1.0)
-
-
-def _rings(canvas: Picture, points: Tensor, scale: float, colour: Colour, radius: float | None = None) -> None:
-    """Hollow rings with a dark rim, wide enough to show around a dot at the same place, in place."""
-    xy = _places(points, scale)
-    radii = _radii(xy, canvas, radius) * 1.9
-    line = np.clip(radii * 0.22, 0.7, 2.0)
-    rim = np.clip(line * 0.5, 0.4, 1.0)
-    _stamp(canvas, xy.numpy(), radii - line - rim, radii + line + rim, OUTLINE, 0.7)
-    _stamp(canvas, xy.numpy(), radii - line, radii + line, colour, 1.0)
-
-
-def _stamp(
-    canvas: Picture,
-    xy: NDArray[np.float32],
-    inner: NDArray[np.float32],
-    outer: NDArray[np.float32],
-    colour: Colour,
-    opacity: float,
-) -> None:
-    """Paint the ring inner ≤ r ≤ outer around each point; a pixel is covered by how far it reaches into the ring.
-
-    All marks of a layer make one coverage map (the largest wins), so overlapping marks stay even.
-    """
-    h, w = canvas.shape[:2]
-    layer = torch.zeros(h * w)
-    for some in _chunks(outer):
-        x, y = xy[some, 0, None, None], xy[some, 1, None, None]
-        within, beyond = inner[some, None, None], outer[some, None, None]
-        reach = int(np.ceil(beyond.max())) + 1
-        step = np.arange(-reach, reach + 1)
-        columns = np.floor(x).astype(np.int64) + step[None, None, :]
-        rows = np.floor(y).astype(np.int64) + step[None, :, None]
-        distance = np.hypot(columns + 0.5 - x, rows + 0.5 - y)
-        hole = np.where(within > 0, (distance - within + 0.5).clip(0, 1), 1.0)
-        cover = (beyond - distance + 0.5).clip(0, 1) * hole
-        seen = (columns >= 0) & (columns < w) & (rows >= 0) & (rows < h) & (cover > 0)
-        where = torch.from_numpy((rows * w + columns)[seen])
-        layer.scatter_reduce_(0, where, torch.from_numpy(cover[seen]).float(), "amax")
-    weight = layer.reshape(h, w, 1).numpy() * opacity
-    canvas *= 1 - weight
-    canvas += weight * np.asarray(colour, dtype=np.float32)
-
-
-def _chunks(radius: NDArray[np.float32]) -> Iterator[NDArray[np.int64]]:
-    """Indices of marks of about one size together, few enough at a time to hold their pixels."""
-    order = np.argsort(-radius)
-    start = 0
-    while start < len(order):
-        area = (2 * np.ceil(radius[order[start]]) + 3) ** 2
-        some = order[start : start + max(1, int((1 << 19) / area))]
-        yield some
-        start += len(some)
-
-
 def _label(canvas: Picture, lines: Sequence[Line], points: Tensor, where: Corner | None) -> Tensor:
     """The picture with a dark box in a corner, where it hides the fewest points [n, 2]: a line for each "mark word figure"."""
     picture = _pil(canvas)
     if not lines:
-        return _tensor(picture)
+        return from_pil(picture)
     text = int(np.clip(min(canvas.shape[:2]) * 0.045, 11, 40))
-    font = _font(text)
+    font = ImageFont.load_default(text)
     words = max(font.getlength(word) for word, _, _, _ in lines)
     figures = max(font.getlength(figure) for _, figure, _, _ in lines)
     pad, row, corner = round(text * 0.5), text * _LINE_HEIGHT, round(text * 0.4)
@@ -268,8 +186,8 @@ def _label(canvas: Picture, lines: Sequence[Line], points: Tensor, where: Corner
     for k, (_, _, mark, colour) in enumerate(lines):
         if mark is not None:
             at = torch.tensor([[x + pad + text * 0.3, y + pad / 2 + (k + 0.5) * row]])
-            mark(canvas, at, 1.0, colour, radius=text * (0.28 if mark is _dots else 0.16))
-    return _tensor(_pil(canvas))
+            mark(canvas, at, 1.0, colour, radius=text * (0.28 if mark is dots else 0.16))
+    return from_pil(_pil(canvas))
 
 
 def _free_corner(
@@ -293,10 +211,6 @@ def _free_corner(
     return min(places.values(), key=hidden)
 
 
-def _font(size: int) -> ImageFont.FreeTypeFont | ImageFont.ImageFont:
-    return ImageFont.load_default(size)
-
-
 def _fitted(text: str, font: ImageFont.FreeTypeFont | ImageFont.ImageFont, width: float) -> str:
     """The text, cut with an ellipsis where it is wider than `width`."""
     if font.getlength(text) <= width:
@@ -318,7 +232,7 @@ def _resized(image: Tensor, size: tuple[int, int]) -> Picture:
     # As `reducing_gap` does: means over whole squares first, which leaves three pixels for one; by rows, for large images.
     factor = max(1, int(min(height / size[0], width / size[1]) / 3))
     rows = factor * max(1, _BAND // (factor * max(1, width)))
-    bands = [_pil_bytes(image[:, top : top + rows]).reduce(factor) for top in range(0, height, rows)]
+    bands = [to_pil(image[:, top : top + rows]).reduce(factor) for top in range(0, height, rows)]
     small = Image.new("RGB", (bands[0].width, sum(b.height for b in bands)))
     top = 0
     for band in bands:
@@ -329,18 +243,15 @@ def _resized(image: Tensor, size: tuple[int, int]) -> Picture:
     return np.asarray(made).astype(np.float32)
 
 
-def _pil_bytes(image: Tensor) -> Image.Image:
-    return Image.fromarray(image.cpu().permute(1, 2, 0).contiguous().numpy())
-
-
 def _pil(picture: Picture) -> Image.Image:
     return Image.fromarray((picture + 0.5).clip(0, 255).astype(np.uint8))
 
 
 def to_pil(image: Tensor) -> Image.Image:
     """uint8 [3, h, w] as a Pillow image."""
-    return _pil_bytes(image)
+    return Image.fromarray(image.cpu().permute(1, 2, 0).contiguous().numpy())
 
 
-def _tensor(picture: Image.Image) -> Tensor:
+def from_pil(picture: Image.Image) -> Tensor:
+    """A Pillow image as uint8 [3, h, w]."""
     return torch.from_numpy(np.asarray(picture).transpose(2, 0, 1).copy())

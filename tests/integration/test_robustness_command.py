@@ -64,7 +64,7 @@ def test_stopped_it_shows_what_is_done_and_goes_on(run_papm: Papm, here: Path, m
                 raise KeyboardInterrupt
 
         patched.setattr(JobBars, "tick", interrupt)
-        patched.setattr("papm.study.robustness.timing._timed", lambda task, splits: 60.0)
+        patched.setattr("papm.study.timing._timed", lambda task, splits: 60.0)
         code, out, err = run_papm(*words)
     folder = here / "robustness"
     done = len(list((folder / "results").rglob("*.json")))
@@ -109,7 +109,7 @@ def check_files(folder: Path, said: dict[str, Any]) -> None:
 
 @pytest.mark.slow
 def test_a_training_that_fails_is_named(run_papm: Papm, here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("papm.study.robustness.timing._timed", lambda task, splits: 1.0)
+    monkeypatch.setattr("papm.study.timing._timed", lambda task, splits: 1.0)
     monkeypatch.setattr("papm.study.run.train_words", lambda task, resume: ["train", "nowhere", "--out", "x"])
     code, out, err = run_papm("robustness", DATA, "--methods", "gaussian", "--distances", "0", *SMALL)
     assert code == 1 and "failed: nowhere: no such file" in err and "0 of 1 training done" in err

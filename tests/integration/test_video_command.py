@@ -155,7 +155,7 @@ def test_lines_of_the_chart_bear_their_names() -> None:
         Prediction(3.0, (8, 8), by_class=(1.0, 2.0), models=("a", "b"), by_model=(2.5, 3.5)),
         Prediction(0.0, (8, 8), models=("a", "b"), by_model=(0.0, 0.0)),
     ]
-    chart = over_time([0.0, 1.0], found)
+    chart = over_time([0.0, 1.0], found).svg
     for words in ("count: 3 at", "0: 1 at", "1: 2 at", "a: 2.5 at", "b: 3.5 at"):
         assert f"{words} seconds 0<" in chart
 

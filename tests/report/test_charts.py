@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from papm.report import charts
-from papm.report.charts import Bars, Series
+from papm.report.charts import Bars, Card, Series
 from papm.report.svg import Key, told_apart
 
 SVG = "{http://www.w3.org/2000/svg}"
@@ -19,8 +19,8 @@ anything = st.floats(allow_nan=True, allow_infinity=True)
 EVIL = '<script>alert("x")</script> & \x00\x1b\ud800 ]]>'
 
 
-def parse(svg: str) -> ElementTree.Element:
-    root = ElementTree.fromstring(svg)  # noqa: S314 -- our own output
+def parse(card: Card) -> ElementTree.Element:
+    root = ElementTree.fromstring(card.svg)  # noqa: S314 -- our own output
     assert root.tag == f"{SVG}svg"
     assert root.find(f"{SVG}title") is not None and root.get("aria-label")
     return root
@@ -34,7 +34,7 @@ def tips(root: ElementTree.Element) -> list[str]:
     return [t.text or "" for t in root.iter(f"{SVG}title")][1:]
 
 
-def all_empty() -> list[str]:
+def all_empty() -> list[Card]:
     bad = [math.nan, math.inf]
     return [
         charts.line_chart([], title="t", x_label="x", y_label="y"),
@@ -48,9 +48,9 @@ def all_empty() -> list[str]:
     ]
 
 
-@pytest.mark.parametrize("svg", all_empty())
-def test_nothing_to_draw_is_a_note(svg: str) -> None:
-    assert words(parse(svg)) == [charts.NOTHING]
+@pytest.mark.parametrize("card", all_empty())
+def test_nothing_to_draw_is_a_note(card: Card) -> None:
+    assert words(parse(card)) == [charts.NOTHING]
 
 
 @given(st.lists(st.tuples(anything, anything), max_size=30), st.booleans() | st.none())
@@ -85,8 +85,8 @@ def test_names_are_text_and_never_markup() -> None:
 
 
 def test_a_line_goes_where_its_numbers_say() -> None:
-    svg = charts.line_chart([Series("a", [0, 10, 20], [0, 50, 100])], title="t", x_label="x", y_label="y")
-    path = next(parse(svg).iter(f"{SVG}path"))
+    card = charts.line_chart([Series("a", [0, 10, 20], [0, 50, 100])], title="t", x_label="x", y_label="y")
+    path = next(parse(card).iter(f"{SVG}path"))
     (x0, y0), (x1, y1), (x2, y2) = [tuple(map(float, p.split())) for p in str(path.get("d"))[1:].split("L")]
     assert x0 < x1 < x2 and y0 > y1 > y2  # y grows downwards on a screen
     assert (x1, y1) == pytest.approx(((x0 + x2) / 2, (y0 + y2) / 2), abs=0.02)
@@ -120,11 +120,11 @@ def test_the_best_point_is_the_lowest() -> None:
 
 def test_long_curves_are_thinned_and_keep_both_ends() -> None:
     n = 20_001
-    svg = charts.line_chart(
+    card = charts.line_chart(
         [Series("a", range(n), [float(k) for k in range(n)])], title="t", x_label="step", y_label="y"
     )
-    assert len(svg) < 60_000
-    seen = tips(parse(svg))
+    assert len(card.svg) < 60_000
+    seen = tips(parse(card))
     assert seen[0] == "a: 0 at step 0" and seen[-1] == "a: 20,000 at step 20,000"
 
 
@@ -220,6 +220,6 @@ def test_smoothing_stays_within_the_values_and_keeps_constants(values: list[floa
 
 @pytest.mark.parametrize(("values", "ticks"), [([1.0], "01"), ([1.0, 1.0], "012"), ([1.0, 1.0, 1.0], "0123")])
 def test_a_histogram_of_few_values_counts_in_whole_numbers(values: list[float], ticks: str) -> None:
-    svg = charts.histogram(values, title="t", x_label="x", y_label="y")
-    words = re.findall(r"text-anchor=\"end\"[^>]*>([^<]+)<", svg)
+    card = charts.histogram(values, title="t", x_label="x", y_label="y")
+    words = re.findall(r"text-anchor=\"end\"[^>]*>([^<]+)<", card.svg)
     assert "".join(words) == ticks

@@ -250,5 +250,5 @@ def test_few_images_get_a_bar_of_their_error_each() -> None:
     counted = [Counted(f"i{k}", 10.0 + k, 12.0) for k in range(13)]
     few, many = (" ".join(str(svg) for _, _, svg in counting_charts(counted[:n])) for n in (12, 13))
     assert all(f"predicted − true, i{k}: {str(k - 2).replace('-', '−')}<" in few for k in range(12))
-    assert "Histogram of errors" not in few
-    assert "Histogram of errors" in many and "predicted − true, i" not in many
+    assert "How errors are spread" not in few
+    assert "How errors are spread" in many and "predicted − true, i" not in many

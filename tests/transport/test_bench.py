@@ -7,11 +7,10 @@ import torch
 
 from papm.bench import transport as bench
 from papm.errors import ConfigError
-from papm.transport import create_cost
 
 
 def small(cost: str = "ggd-l2", images: int = 2) -> bench.Scene:
-    return bench.Scene.make(images, 12, 64, 8, create_cost(cost), 20)
+    return bench.Scene.make(images, 12, 64, cost, 20)
 
 
 def test_rows_start_with_ours_and_agree() -> None:
@@ -23,14 +22,14 @@ def test_rows_start_with_ours_and_agree() -> None:
 
 @pytest.mark.parametrize("seed", range(4))
 def test_the_smallest_map_has_mass(seed: int) -> None:
-    scene = bench.Scene.make(8, 1, 8, 8, create_cost("l2"), 10, seed=seed)
+    scene = bench.Scene.make(8, 1, 8, "l2", 10, seed=seed)
     assert (scene.density.sum((1, 2)) > 0).all()
 
 
 def test_scenes_repeat() -> None:
     assert torch.equal(small().density, small().density) and torch.equal(small().points.xy, small().points.xy)
     with pytest.raises(ConfigError, match="at least one"):
-        bench.Scene.make(1, 0, 64, 8, create_cost("l2"), 10)
+        bench.Scene.make(1, 0, 64, "l2", 10)
 
 
 @pytest.mark.parametrize("cost", ["l2", "ggd-l2"])

@@ -91,10 +91,9 @@ def run(
     clumped: bool = False,
     repeat: int = 5,
     warmup: int = 1,
-    seed: int = 0,
 ) -> list[Row]:
     """Assign a batch on the CPU in each way, timed in turn; the first row is ours."""
-    costs = scene(kind, problems, points, crop, clumped, seed=seed)
+    costs = scene(kind, problems, points, crop, clumped)
     arrays = costs.numpy()
 
     def one_by_one() -> Tensor:

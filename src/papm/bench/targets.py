@@ -85,13 +85,11 @@ def run(
     sigma: float = 4.0,
     shape: float = 8.0,
     repeat: int = 5,
-    warmup: int = 1,
-    seed: int = 0,
 ) -> list[Row]:
     """Draw the target of random points on the CPU in each way, timed in turn; the first row is ours."""
     if points < 1 or min(size) < 1:
         raise ConfigError(f"a target needs at least one point and one pixel, not {points} points, size {size}")
-    xy = scatter(points, size, seed)
+    xy = scatter(points, size)
     array = xy.numpy()
     ways: dict[str, Callable[[], Any]] = {
         "papm ggd": lambda: density_map(xy, size, "ggd", sigma, shape).numpy(),
@@ -99,7 +97,7 @@ def run(
         "papm gaussian": lambda: density_map(xy, size, "gaussian", sigma).numpy(),
         "scipy.ndimage filter, gaussian": lambda: filtered_map(array, size, sigma),
     }
-    timings = compare(ways, repeat, warmup)
+    timings = compare(ways, repeat)
     own: Map = ways["papm ggd"]()
     rows = []
     for timing in timings:

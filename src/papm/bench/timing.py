@@ -85,20 +85,3 @@ def _cpu() -> str:
     except OSError:  # not Linux
         pass
     return platform.processor() or platform.machine()
-
-
-def device_ms(
-    function: Callable[[], object], *, warm: int = 1, least: int = 3, most: int = 20, budget: float = 0.2
-) -> float:
-    """Median time of a call on the GPU, between CUDA events: `least` calls, and up to `most` within `budget` seconds."""
-    for _ in range(warm):
-        function()
-    times: list[float] = []
-    while len(times) < least or (sum(times) < 1e3 * budget and len(times) < most):
-        start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))  # type: ignore[no-untyped-call]
-        start.record()
-        function()
-        end.record()
-        torch.cuda.synchronize()
-        times.append(start.elapsed_time(end))
-    return statistics.median(times)

@@ -11,6 +11,7 @@ from __future__ import annotations
 import functools
 import importlib
 import importlib.util
+import itertools
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -26,7 +27,8 @@ from papm.transport import Cost, create_cost, grid_sinkhorn, sinkhorn
 from papm.transport.unbalanced import unbalanced
 from papm.transport.windows import cell_centres
 
-REG = 10.0
+REG, TOP = 10.0, 800.0  # and the largest cost that others are given: float32 still holds exp(-TOP / REG)
+STRIDE, ITERATIONS = 8, 100
 DIFFERENCE = 1e-3  # relative, of the largest potential
 
 
@@ -54,30 +56,37 @@ class Scene(Brief):
 
     points: PointBatch
     density: Tensor  # [B, h, w]
-    stride: int
     cost: Cost
     iterations: int
 
     @staticmethod
-    def make(
-        images: int, n: int, crop: int, stride: int, cost: Cost, iterations: int, device: str = "cpu", seed: int = 0
-    ) -> Scene:
+    def make(images: int, n: int, crop: int, cost: str, iterations: int = ITERATIONS, seed: int = 0) -> Scene:
         """Random, the same for the same numbers."""
-        if min(images, n, crop // stride, iterations) < 1:
+        side = crop // STRIDE
+        if min(images, n, side, iterations) < 1:
             raise ConfigError("a transport benchmark needs at least one image, point, cell and iteration")
         rng = torch.Generator().manual_seed(seed)
-        side = crop // stride
         xy = [torch.rand(n, 2, generator=rng) * crop for _ in range(images)]
         density = torch.rand(images, side, side, generator=rng) ** 4 + 0.002
         density = density * (torch.rand(images, side, side, generator=rng) > 0.3)
         density[:, 0, 0] += 0.002  # no map is empty, however small
-        return Scene(PointBatch.from_list(xy, device), density.to(device), stride, cost, iterations)
+        return Scene(PointBatch.from_list(xy), density, create_cost(cost), iterations)
+
+    @property
+    def cells(self) -> Tensor:
+        """The centres of the cells, [m, 2]."""
+        return cell_centres((self.density.shape[1], self.density.shape[2]), STRIDE, self.points.xy)
+
+    @property
+    def weights(self) -> tuple[Tensor, Tensor]:
+        """Those of the points [B, n] and of the cells [B, m], each of sum 1."""
+        points = self.points.valid / self.points.counts[:, None]
+        return points.to(self.density), self.density.flatten(1) / self.density.sum((1, 2))[:, None]
 
     def problem(self, image: int) -> tuple[Tensor, Tensor, Tensor]:
-        """Weights a [n], b [m] and cost [n, m] of one image, dense."""
+        """Weights a [n], b [m] and the capped cost [n, m] of one image, dense."""
         xy, z = self.points.xy[image], self.density[image].flatten()
-        size = (self.density.shape[1], self.density.shape[2])
-        cost = self.cost.pairwise(xy, cell_centres(size, self.stride, xy))
+        cost = self.cost.pairwise(xy, self.cells).clamp(max=TOP)
         return torch.full_like(xy[:, 0], 1 / len(xy)), z / z.sum(), cost
 
 
@@ -86,58 +95,47 @@ def papm_beta(scene: Scene, solver: str = "auto", double: bool = False) -> Tenso
     points, density = scene.points, scene.density
     if double:
         points, density = PointBatch(points.xy.double(), points.valid), density.double()
-    result = grid_sinkhorn(
-        points, density, scene.stride, scene.cost, REG, scene.iterations, solver  # type: ignore[arg-type]
-    )  # fmt: skip
+    result = grid_sinkhorn(points, density, STRIDE, scene.cost, REG, scene.iterations, solver)  # type: ignore[arg-type]
     return result.potentials[1]
 
 
 def pot_beta(scene: Scene, method: str = "sinkhorn", double: bool = False) -> Tensor:
     """POT's, image by image on its torch backend, exactly as many iterations, [B, m].
 
-    Its plain solver stops at the first division by zero, which these kernels give at once: the cost is capped where
-    float32 still holds the kernel.
+    Its plain solver stops at the first division by zero, which these kernels give at once: hence the capped cost.
     """
     ot = importlib.import_module("ot")
+    how = {"method": method, "numItermax": scene.iterations, "stopThr": 0, "log": True, "warn": False}
     found = []
     for k in range(len(scene.points)):
-        a, b, cost = scene.problem(k)
-        cost = cost.clamp(max=80 * REG)
-        if double:
-            a, b, cost = a.double(), b.double() + 1e-9, cost.double()
-            b = b / b.sum()
-        _, log = ot.sinkhorn(
-            a, b, cost, REG, method=method, numItermax=scene.iterations, stopThr=0, log=True, warn=False
-        )
+        a, b, cost = _positive(*scene.problem(k)) if double else scene.problem(k)
+        _, log = ot.sinkhorn(a, b, cost, REG, **how)
         found.append(REG * (log["log_v"] if "log_v" in log else log["v"].log()))
     return torch.stack(found)
+
+
+def _positive(a: Tensor, b: Tensor, cost: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """A problem in float64, without cells of no weight."""
+    b = b.double() + 1e-9
+    return a.double(), b / b.sum(), cost.double()
 
 
 def geomloss_beta(scene: Scene) -> Tensor:
     """geomloss's, as many annealed steps as we have iterations, [B, m]: its tensorised log-domain solver, all at once."""
     geomloss = importlib.import_module("geomloss")
-    xy, cells, diameter, ratio = _annealing(scene)
     loss = geomloss.SamplesLoss(
-        "sinkhorn", p=1, blur=REG, scaling=ratio, diameter=diameter, debias=False, potentials=True,
-        cost=lambda x, y: scene.cost(torch.cdist(x, y).square()).clamp(max=80 * REG), backend="tensorized",
+        "sinkhorn", p=1, blur=REG, scaling=_ratio(scene), diameter=TOP, debias=False, potentials=True,
+        cost=lambda x, y: scene.cost(torch.cdist(x, y).square()).clamp(max=TOP), backend="tensorized",
     )  # fmt: skip
-    a = scene.points.valid / scene.points.counts[:, None]
-    b = scene.density.flatten(1) / scene.density.sum((1, 2))[:, None]
-    found: Tensor = loss(a.to(xy), xy, b, cells.expand(len(xy), -1, -1).contiguous())[1]
+    (a, b), xy = scene.weights, scene.points.xy
+    found: Tensor = loss(a, xy, b, scene.cells.expand(len(xy), -1, -1).contiguous())[1]
     return found.reshape(len(xy), -1)
 
 
-def _annealing(scene: Scene) -> tuple[Tensor, Tensor, float, float]:
-    """Points, cells, and the schedule from the largest cost down to ε in `iterations` steps."""
-    size = (scene.density.shape[1], scene.density.shape[2])
-    top = 80 * REG
+def _ratio(scene: Scene) -> float:
+    """From one step to the next of the schedule from the largest cost down to ε in `iterations` steps."""
     steps = max(2, scene.iterations - 2) - 0.5  # between whole numbers: rounding must not decide their number
-    return (
-        scene.points.xy,
-        cell_centres(size, scene.stride, scene.points.xy),
-        top,
-        math.exp(math.log(REG / top) / steps),
-    )
+    return math.exp(math.log(REG / TOP) / steps)
 
 
 def _largest(got: Tensor, want: Tensor, free_constant: bool = False) -> float:
@@ -150,60 +148,55 @@ def _largest(got: Tensor, want: Tensor, free_constant: bool = False) -> float:
     return float(error.abs().max() / torch.where(keep, want, 0.0).abs().max())
 
 
+def papm_difference(scene: Scene, solver: str = "auto") -> float:
+    """Our fast path against our float64 reference."""
+    return _largest(papm_beta(scene, solver), papm_beta(scene, "reference", double=True))
+
+
 def pot_difference(scene: Scene) -> float:
     """POT's log solver against ours without a dustbin, float64, equal iterations."""
-    got = pot_beta(scene, "sinkhorn_log", double=True)
     want = []
     for k in range(len(scene.points)):
-        a, b, cost = (t.double() for t in scene.problem(k))
-        b = (b + 1e-9) / (b + 1e-9).sum()
-        solved = sinkhorn(a, b, cost.clamp(max=80 * REG), REG, scene.iterations, "log", dustbin=math.inf)
-        want.append(REG * solved.log_v[0])
-    return _largest(got, torch.stack(want), free_constant=True)
+        a, b, cost = _positive(*scene.problem(k))
+        want.append(REG * sinkhorn(a, b, cost, REG, scene.iterations, "log", dustbin=math.inf).log_v[0])
+    return _largest(pot_beta(scene, "sinkhorn_log", double=True), torch.stack(want), free_constant=True)
 
 
 def geomloss_difference(scene: Scene) -> float:
     """geomloss against our annealed solver on the same schedule, float32."""
-    xy, cells, diameter, ratio = _annealing(scene)
-    a = (scene.points.valid / scene.points.counts[:, None]).to(xy)
-    b = scene.density.flatten(1) / scene.density.sum((1, 2))[:, None]
-    cost = scene.cost.pairwise(xy, cells).clamp(max=80 * REG)
-    ours = unbalanced(a, b, cost, REG, math.inf, diameter=diameter, ratio=ratio)
+    (a, b), cost = scene.weights, scene.cost.pairwise(scene.points.xy, scene.cells).clamp(max=TOP)
+    ours = unbalanced(a, b, cost, REG, math.inf, diameter=TOP, ratio=_ratio(scene))
     return _largest(geomloss_beta(scene), ours.g, free_constant=True)
+
+
+# name → its potentials, how far they are off, and the library that it needs
+WAYS: dict[str, tuple[Callable[[Scene], Tensor], Callable[[Scene], float], str]] = {
+    "papm": (papm_beta, papm_difference, "torch"),
+    "papm, torch alone": (
+        functools.partial(papm_beta, solver="sparse"),
+        functools.partial(papm_difference, solver="sparse"),
+        "torch",
+    ),
+    "POT, torch, image by image": (pot_beta, pot_difference, "ot"),
+    "geomloss, batched": (geomloss_beta, geomloss_difference, "geomloss"),
+}
 
 
 def run(
     images: int = 4,
     points: int = 200,
     crop: int = 256,
-    stride: int = 8,
     cost: str = "ggd-l2",
-    iterations: int = 100,
-    device: str = "cpu",
+    iterations: int = ITERATIONS,
     repeat: int = 5,
     warmup: int = 1,
-    seed: int = 0,
 ) -> list[Row]:
     """Time each solver in turn on one batch; the first row is ours. Libraries that are not installed have no row."""
-    scene = Scene.make(images, points, crop, stride, create_cost(cost), iterations, device, seed)
-    ways: dict[str, Callable[[], Tensor]] = {
-        "papm": functools.partial(papm_beta, scene),
-        "papm, torch alone": functools.partial(papm_beta, scene, "graph" if device != "cpu" else "sparse"),
-    }
-    if importlib.util.find_spec("ot") is not None:
-        ways["POT, torch, image by image"] = functools.partial(pot_beta, scene)
-    if importlib.util.find_spec("geomloss") is not None:
-        ways["geomloss, batched"] = functools.partial(geomloss_beta, scene)
+    scene = Scene.make(images, points, crop, cost, iterations)
+    ways = {name: way for name, way in WAYS.items() if importlib.util.find_spec(way[2]) is not None}
     with torch.no_grad():
-        timings = compare(ways, repeat, warmup)
-        exact = papm_beta(scene, "reference", double=True)
-        differences: dict[str, Callable[[], float]] = {
-            "papm": lambda: _largest(ways["papm"](), exact),
-            "papm, torch alone": lambda: _largest(ways["papm, torch alone"](), exact),
-            "POT, torch, image by image": lambda: pot_difference(scene),
-            "geomloss, batched": lambda: geomloss_difference(scene),
-        }
-        return [Row(timing, differences[timing.name]()) for timing in timings]
+        timings = compare({name: functools.partial(way[0], scene) for name, way in ways.items()}, repeat, warmup)
+        return [Row(timing, ways[timing.name][1](scene)) for timing in timings]
 
 
 def agree(rows: Sequence[Row]) -> bool:
@@ -215,18 +208,14 @@ def sweep(
     points: Sequence[int] = (20, 50, 100, 200, 500, 1000, 2000, 5000),
     crops: Sequence[int] = (256, 512),
     images: int = 4,
-    stride: int = 8,
     cost: str = "ggd-l2",
-    iterations: int = 100,
-    device: str = "cpu",
+    iterations: int = ITERATIONS,
     repeat: int = 3,
-    seed: int = 0,
 ) -> list[Growth]:
     """Our solver over numbers of points and sizes of crop: how the time grows."""
     rows = []
-    for crop in crops:
-        for n in points:
-            scene = Scene.make(images, n, crop, stride, create_cost(cost), iterations, device, seed)
-            [timing] = compare({"papm": functools.partial(papm_beta, scene)}, repeat)
-            rows.append(Growth(n, crop, scene.density[0].numel(), timing.median_ms))
+    for crop, n in itertools.product(crops, points):
+        scene = Scene.make(images, n, crop, cost, iterations)
+        [timing] = compare({"papm": functools.partial(papm_beta, scene)}, repeat)
+        rows.append(Growth(n, crop, scene.density[0].numel(), timing.median_ms))
     return rows

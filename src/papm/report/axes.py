@@ -5,13 +5,14 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from typing import TypeGuard
 
 STEPS = (1, 2, 5, 10)  # the ticks people read without effort
 LARGEST, SMALLEST = 1e100, 1e-100  # what lies beyond is no measurement, and differences of it overflow
 DECADES = 1.5  # data that spans more decades than this is drawn on a log axis
 
 
-def usable(value: float | None, log: bool = False) -> bool:
+def usable(value: float | None, log: bool = False) -> TypeGuard[float]:
     """Whether a value has a place on an axis: a finite number, positive where the axis is logarithmic."""
     if value is None or not math.isfinite(value) or abs(value) > LARGEST:
         return False
@@ -80,11 +81,6 @@ class Axis:
         if self.log:
             value, first, last = math.log10(value), math.log10(first), math.log10(last)
         return self.start + (value - first) / (last - first) * (self.end - self.start)
-
-    @property
-    def labels(self) -> list[str]:
-        """The ticks in words."""
-        return tick_labels(self.ticks, self.log)
 
 
 def fit(values: Iterable[float], *, log: bool = False, want: int = 5) -> tuple[float, ...]:

@@ -1,7 +1,8 @@
-"""Charts as SVG text, drawn from numbers alone: lines, scatter, bars with whiskers, histogram.
+"""Charts drawn from numbers alone: lines, scatter, bars with whiskers, histogram.
 
-Every function takes plain sequences and returns one well-formed SVG element. NaN, infinity and (on a log axis) values that
-are not positive are skipped; with nothing left the chart is a short note. Details show when the mouse rests on a mark.
+Every function takes plain sequences and returns a card of a page with one well-formed SVG element. NaN, infinity and (on a log
+axis) values that are not positive are skipped; with nothing left the chart is a short note. Details show when the mouse rests
+on a mark.
 """
 
 from __future__ import annotations
@@ -10,33 +11,25 @@ import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
+from typing import NamedTuple
 
-from papm.report import axes
-from papm.report.svg import (
-    DASHES,
-    HEIGHT,
-    LETTER,
-    WIDTH,
-    Key,
-    colour,
-    document,
-    frame,
-    legend,
-    line,
-    mark,
-    note,
-    paint,
-    place,
-    safe,
-    target,
-    text,
-    told_apart,
-)
+from markupsafe import Markup
+
+from papm.report import axes, svg
+from papm.report.svg import GUIDE, LETTER, WIDTH, Key, colour
 
 LONGEST = 500  # points of a line that are drawn: more than the chart has pixels
 TARGETS = 60  # points of a line that answer to the mouse
 FEW = 12  # values that are shown one by one: a histogram of fewer hides more than it tells
 NOTHING = "nothing to show yet"
+
+
+class Card(NamedTuple):
+    """A chart of a page, under its title and a remark."""
+
+    title: str
+    remark: str
+    svg: Markup
 
 
 @dataclass(frozen=True)
@@ -67,52 +60,51 @@ def line_chart(
     series: Sequence[Series],
     *,
     title: str,
+    remark: str = "",
     x_label: str,
     y_label: str,
     log: bool | None = None,
     keys: Sequence[Key] | None = None,
-) -> str:
+) -> Card:
     """Lines over a common x axis; the y axis is logarithmic when asked, or by itself when the values span decades.
 
     `keys` replaces the legend made from the series (none is drawn for a single line).
     """
     if log is None:
         log = axes.spans_decades([y for s in series for y in s.y])
-    drawn = [(s, _kept(s, log)) for s in series]
+    drawn = [(s, points) for s in series if (points := _kept(s, log))]
     xs = [x for _, points in drawn for x, _ in points]
     if not xs:
-        return note(NOTHING, title)
+        return Card(title, remark, svg.note(NOTHING, title))
     # Steps and seconds are counted from the start of a run.
     x_ticks = axes.fit([0.0, *xs] if min(xs) >= 0 else xs, want=6)
     y_ticks = axes.fit((y for _, points in drawn for _, y in points), log=log)
     if keys is None:
         named = [s for s in series if not s.faint]
         keys = [Key(s.label, s.colour, s.dash) for s in named] if len(named) > 1 else []
-    height = HEIGHT + _extra(keys)
-    plot = frame(x_ticks, y_ticks, x_label=x_label, y_label=y_label, keys=keys, log_y=log, height=height)
-    above: list[str] = []
+    made = svg.plot(x_ticks, y_ticks, x_label=x_label, y_label=y_label, keys=keys, log_y=log)
     for s, points in drawn:
-        if not points:
-            continue
-        shown = [(plot.x(x), plot.y(y)) for x, y in _thin(points, LONGEST)]
-        path = "M" + "L".join(f"{place(x)} {place(y)}" for x, y in shown)
-        dash = f";stroke-dasharray:{DASHES[s.dash % len(DASHES)]}" if s.dash else ""
+        path = "M" + "L".join(f"{svg.place(made.x(x))} {svg.place(made.y(y))}" for x, y in _thin(points, LONGEST))
         look = "stroke-width:1;opacity:.3" if s.faint else "stroke-width:2"
-        style = f"fill:none;stroke:{colour(s.colour)};stroke-linejoin:round;{look}{dash}"
-        plot.parts.append(f'<path d="{path}" style="{style}"/>')
-        if s.faint:
-            continue
-        for x, y in _thin(points, TARGETS):
-            tip = f"{s.label}: {_figure(y)} at {x_label} {_figure(x)}"
-            if s.marks or len(points) == 1:
-                above.append(mark(plot.x(x), plot.y(y), s.colour, 2.6))
-            above.append(target(plot.x(x), plot.y(y), tip))
-        if s.best:
-            x, y = min(points, key=lambda p: p[1])
-            tip = f"{s.label}, lowest: {_figure(y)} at {x_label} {_figure(x)}"
-            above.append(mark(plot.x(x), plot.y(y), s.colour, 4.5))
-            above.append(_ring(plot.x(x), plot.y(y), s.colour, tip))
-    return document(plot.parts + above, title, height=height)
+        style = f"fill:none;stroke:{colour(s.colour)};stroke-linejoin:round;{look}{svg.dashed(s.dash)}"
+        made.parts.append(svg.element("path", d=path, style=style))
+    for s, points in drawn:
+        if not s.faint:
+            made.parts.extend(_marks(made, s, points, x_label))
+    return Card(title, remark, made.svg(title))
+
+
+def _marks(made: svg.Plot, s: Series, points: Sequence[tuple[float, float]], x_label: str) -> Iterator[str]:
+    """What lies above the lines: marks, and what answers to the mouse."""
+    for x, y in _thin(points, TARGETS):
+        if s.marks or len(points) == 1:
+            yield svg.mark(made.x(x), made.y(y), s.colour, 2.6)
+        yield svg.target(made.x(x), made.y(y), f"{s.label}: {_figure(y)} at {x_label} {_figure(x)}")
+    if s.best:
+        x, y = min(points, key=lambda p: p[1])
+        tip = f"{s.label}, lowest: {_figure(y)} at {x_label} {_figure(x)}"
+        yield svg.mark(made.x(x), made.y(y), s.colour, 4.5)
+        yield svg.circle(made.x(x), made.y(y), 8.0, f"fill:transparent;stroke:{colour(s.colour)};stroke-width:1.5", tip)
 
 
 def scatter_chart(
@@ -120,70 +112,93 @@ def scatter_chart(
     y: Sequence[float],
     *,
     title: str,
+    remark: str = "",
     x_label: str,
     y_label: str,
     tips: Sequence[str] | None = None,
     diagonal: bool = False,
     level: float | None = None,
-) -> str:
+) -> Card:
     """Dots, with the line y = x (and equal axes) or a horizontal line at `level` to read them against."""
     names = tips if tips is not None else [f"{_figure(a)}, {_figure(b)}" for a, b in zip(x, y)]
     dots = [(a, b, t) for a, b, t in zip(x, y, names) if axes.usable(a) and axes.usable(b)]
     if not dots:
-        return note(NOTHING, title)
+        return Card(title, remark, svg.note(NOTHING, title))
     xs, ys = [a for a, _, _ in dots], [b for _, b, _ in dots]
     if diagonal:
         xs = ys = [0.0, *xs, *ys]
     elif level is not None:
         ys = [level, *ys]
-    keys = [Key("perfect", 0, 1, neutral=True), Key("an image", 0, kind="mark")] if diagonal else []
-    plot = frame(axes.fit([0.0, *xs], want=6), axes.fit(ys), x_label=x_label, y_label=y_label, keys=keys)
-    guide = f"stroke:var(--muted,#5c6470);stroke-width:1.5;stroke-dasharray:{DASHES[1]}"
-    if diagonal:
-        low, high = plot.x.ticks[0], plot.x.ticks[-1]
-        plot.parts.append(line(plot.x(low), plot.y(low), plot.x(high), plot.y(high), guide))
-    elif level is not None:
-        plot.parts.append(line(plot.x.start, plot.y(level), plot.x.end, plot.y(level), guide))
+    keys = [Key("perfect", 0, 1, neutral=True), Key("one image", 0, kind="mark")] if diagonal else []
+    made = svg.plot(axes.fit([0.0, *xs], want=6), axes.fit(ys), x_label=x_label, y_label=y_label, keys=keys)
+    low, high = made.x.ticks[0], made.x.ticks[-1]
+    if diagonal or level is not None:
+        ends = (low, high) if level is None else (level, level)
+        made.parts.append(svg.line(made.x(low), made.y(ends[0]), made.x(high), made.y(ends[1]), GUIDE))
     style = f"fill:{colour(0)};fill-opacity:.55;stroke:{colour(0)};stroke-opacity:.9;stroke-width:.7"
-    plot.parts.extend(mark(plot.x(a), plot.y(b), 0, 3.4, tip, style) for a, b, tip in dots)
-    return document(plot.parts, title)
+    made.parts.extend(svg.mark(made.x(a), made.y(b), 0, 3.4, tip, style) for a, b, tip in dots)
+    return Card(title, remark, made.svg(title))
 
 
 def bar_chart(
-    groups: Sequence[str], bars: Sequence[Bars], *, title: str, y_label: str, x_label: str = "", width: float = WIDTH
-) -> str:
+    groups: Sequence[str],
+    bars: Sequence[Bars],
+    *,
+    title: str,
+    remark: str = "",
+    y_label: str,
+    width: float = WIDTH,
+) -> Card:
     """Bars side by side within each group, from zero, with whiskers from `low` to `high` where both are known."""
-    known = [v for b in bars for v in (*b.values, *b.low, *b.high) if v is not None and axes.usable(v)]
-    if not any(v is not None and axes.usable(v) for b in bars for v in b.values) or not groups:
-        return note(NOTHING, title)
+    known = [v for b in bars for v in (*b.values, *b.low, *b.high) if axes.usable(v)]
+    if not any(axes.usable(v) for b in bars for v in b.values) or not groups:
+        return Card(title, remark, svg.note(NOTHING, title))
     keys = [Key(b.label, k, kind="box") for k, b in enumerate(bars)] if len(bars) > 1 else []
-    height = HEIGHT + _extra(keys, width)
-    plot = frame((0, len(groups)), axes.fit([0.0, *known]), x_label=x_label, y_label=y_label, keys=keys, names=False,
-                 width=width, height=height)  # fmt: skip
-    slot = plot.x(1) - plot.x(0)
+    y_ticks = axes.fit([0.0, *known])
+    made = svg.plot((0, len(groups)), y_ticks, x_label="", y_label=y_label, keys=keys, names=False, width=width)
+    slot = made.x(1) - made.x(0)
     each = min(64.0, slot * 0.78 / max(1, len(bars)))
-    names = told_apart(groups, int((slot - 4) / LETTER))
+    names = svg.told_apart(groups, int((slot - 4) / LETTER))
     for g, group in enumerate(groups):
-        middle = plot.x(g + 0.5)
-        plot.parts.append(
-            f"<g><title>{safe(group)}</title>{text(middle, plot.y.start + 17, names[g], anchor='middle', muted=False)}</g>"
-        )
+        middle = made.x(g + 0.5)
+        name = svg.text(middle, made.y.start + 17, names[g], anchor="middle", muted=False)
+        made.parts.append(svg.element("g", name, tip=group))
         for k, b in enumerate(bars):
-            value = b.values[g] if g < len(b.values) else None
-            if value is None or not axes.usable(value):
-                continue
-            left = middle + (k - len(bars) / 2) * each + each * 0.06
-            low = b.low[g] if g < len(b.low) else None
-            high = b.high[g] if g < len(b.high) else None
-            plot.parts.append(_bar(plot.y, left, each * 0.88, value, low, high, k, f"{b.label}, {group}"))
-    return document(plot.parts, title, width, height)
+            value, low, high = (some[g] if g < len(some) else None for some in (b.values, b.low, b.high))
+            if axes.usable(value):
+                left = middle + (k - len(bars) / 2) * each + each * 0.06
+                between = (low, high) if axes.usable(low) and axes.usable(high) else None
+                made.parts.append(_bar(made.y, left, each * 0.88, value, between, k, f"{b.label}, {group}"))
+    return Card(title, remark, made.svg(title))
 
 
-def histogram(values: Sequence[float], *, title: str, x_label: str, y_label: str) -> str:
+def _bar(
+    y: axes.Axis, left: float, wide: float, value: float, between: tuple[float, float] | None, series: int, name: str
+) -> str:
+    """A bar, its whiskers and its figure where there is room for it."""
+    top, zero, middle = y(value), y(0), left + wide / 2
+    tip, reach = f"{name}: {_figure(value)}", min(top, zero)
+    parts = [svg.rect(left, min(top, zero), wide, abs(zero - top), svg.paint(series))]
+    if between is not None:
+        low, high = between
+        tip += f" ({_figure(low)} to {_figure(high)})"
+        cap, style = min(5.0, wide * 0.3), "stroke:var(--ink,#1b2430);stroke-width:1.4"
+        parts.append(svg.line(middle, y(low), middle, y(high), style))
+        parts += [svg.line(middle - cap, y(end), middle + cap, y(end), style) for end in between]
+        reach = min(reach, y(high))
+    words = f"{value:.2f}" if 1 <= abs(value) < 100 else _figure(value)  # as in the table beside the bars
+    if isinstance(value, int):  # counts are whole
+        words = f"{value:,}"
+    if wide > len(words) * LETTER * 0.85:
+        parts.append(svg.text(middle, reach - 4, words, anchor="middle", size=11.0))
+    return svg.element("g", "".join(parts), tip=tip)
+
+
+def histogram(values: Sequence[float], *, title: str, remark: str = "", x_label: str, y_label: str) -> Card:
     """How often which value: bins of one round width, about as many as the spread of the middle half asks for."""
     kept = sorted(v for v in values if axes.usable(v))
     if not kept:
-        return note(NOTHING, title)
+        return Card(title, remark, svg.note(NOTHING, title))
     edges = bin_edges(kept)
     width = edges[1] - edges[0]
     counts = [0] * (len(edges) - 1)
@@ -191,22 +206,16 @@ def histogram(values: Sequence[float], *, title: str, x_label: str, y_label: str
         counts[min(len(counts) - 1, max(0, math.floor((v - edges[0]) / width + 1e-9)))] += 1
     # The axis takes its ends from the bins, so that the outermost are whole.
     x_ticks = axes.fit(edges, want=6)
-    most = max(counts)
-    y_ticks = axes.fit([0, most], want=min(5, most))  # ticks at whole numbers: these are counts
-    plot = frame(x_ticks, y_ticks, x_label=x_label, y_label=y_label)
+    y_ticks = axes.fit([0, max(counts)], want=min(5, max(counts)))  # ticks at whole numbers: these are counts
+    made = svg.plot(x_ticks, y_ticks, x_label=x_label, y_label=y_label)
     for (low, high), n in zip(pairwise(edges), counts):
         if n:
-            left, right, top = plot.x(low), plot.x(high), plot.y(n)
-            tip = f"{_figure(low)} to {_figure(high)}: {n}"
-            plot.parts.append(
-                f'<rect x="{place(left + 0.5)}" y="{place(top)}" width="{place(max(0.5, right - left - 1))}" '
-                f'height="{place(plot.y.start - top)}" style="fill:{colour(0)};fill-opacity:.8">'
-                f"<title>{safe(tip)}</title></rect>"
-            )
+            left, wide, top = made.x(low) + 0.5, made.x(high) - made.x(low) - 1, made.y(n)
+            tip, style = f"{_figure(low)} to {_figure(high)}: {n}", f"fill:{colour(0)};fill-opacity:.8"
+            made.parts.append(svg.rect(left, top, max(0.5, wide), made.y.start - top, style, tip))
     if x_ticks[0] < 0 < x_ticks[-1]:
-        guide = f"stroke:var(--muted,#5c6470);stroke-width:1.5;stroke-dasharray:{DASHES[1]}"
-        plot.parts.append(line(plot.x(0), plot.y.start, plot.x(0), plot.y.end, guide))
-    return document(plot.parts, title)
+        made.parts.append(svg.line(made.x(0), made.y.start, made.x(0), made.y.end, GUIDE))
+    return Card(title, remark, made.svg(title))
 
 
 def bin_edges(ordered: Sequence[float], most: int = 40) -> list[float]:
@@ -249,45 +258,6 @@ def _thin(points: Sequence[tuple[float, float]], most: int) -> Iterator[tuple[fl
     yield from points[::every]
     if (len(points) - 1) % every:
         yield points[-1]
-
-
-def _ring(x: float, y: float, series: int, tip: str) -> str:
-    return (
-        f'<circle cx="{place(x)}" cy="{place(y)}" r="8" style="fill:transparent;stroke:{colour(series)};stroke-width:1.5">'
-        f"<title>{safe(tip)}</title></circle>"
-    )
-
-
-def _bar(
-    y: axes.Axis, left: float, wide: float, value: float, low: float | None, high: float | None, series: int, name: str
-) -> str:
-    top, zero = y(value), y(0)
-    tip, whisker, reach = f"{name}: {_figure(value)}", "", min(top, zero)
-    if low is not None and high is not None and axes.usable(low) and axes.usable(high):
-        tip += f" ({_figure(low)} to {_figure(high)})"
-        middle, cap = left + wide / 2, min(5.0, wide * 0.3)
-        style = "stroke:var(--ink,#1b2430);stroke-width:1.4"
-        whisker = (
-            line(middle, y(low), middle, y(high), style)
-            + line(middle - cap, y(low), middle + cap, y(low), style)
-            + line(middle - cap, y(high), middle + cap, y(high), style)
-        )
-        reach = min(reach, y(high))
-    words = f"{value:.2f}" if 1 <= abs(value) < 100 else _figure(value)  # as in the table beside the bars
-    if isinstance(value, int):  # counts are whole
-        words = f"{value:,}"
-    label = (
-        text(left + wide / 2, reach - 4, words, anchor="middle", size=11) if wide > len(words) * LETTER * 0.85 else ""
-    )
-    return (
-        f'<g><title>{safe(tip)}</title><rect x="{place(left)}" y="{place(min(top, zero))}" width="{place(wide)}" '
-        f'height="{place(abs(zero - top))}" rx="2" style="{paint(series)}"/>{whisker}{label}</g>'
-    )
-
-
-def _extra(keys: Sequence[Key], width: float = WIDTH) -> float:
-    """Pixels by which a chart grows for the rows of its legend beyond the first."""
-    return max(0.0, legend(keys, 8, 4, width - 16)[1] - 17)
 
 
 def _figure(value: float) -> str:

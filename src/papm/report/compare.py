@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
+import math
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import groupby
 from pathlib import Path
 from statistics import fmean
-from typing import Any
+from typing import Any, NamedTuple
 from urllib.parse import quote
 
 from papm.metrics.counting import CountingScore, PairedDifference, counting_errors, paired_difference
 from papm.report import charts, page
-from papm.report.charts import Bars, Series
+from papm.report.charts import Bars, Card, Series
 from papm.report.load import Counted, curve, interval, number, read_counted, read_curves
+from papm.report.page import figure
 from papm.report.svg import WIDTH, Key
 
 NARROW = 14  # bars that fit a chart of half the page's width
@@ -30,8 +32,7 @@ class ComparedRun:
     result: dict[str, Any]
 
 
-@dataclass(frozen=True)
-class Cell:
+class Cell(NamedTuple):
     """The MAE of one label in one group: the mean of its runs, and how far it may be off.
 
     [low, high] is the 95 % interval over images of a single run, or the smallest and largest MAE of several runs.
@@ -42,6 +43,11 @@ class Cell:
     high: float | None
     runs: int
     best: bool = False
+
+    def __str__(self) -> str:
+        between = "" if self.low is None else f"{figure(self.low)} to {figure(self.high)}"
+        runs = f" · {self.runs} runs" if self.runs > 1 else ""
+        return f"{figure(self.mae)}\n{between}{runs}"
 
 
 @dataclass(frozen=True)
@@ -65,7 +71,10 @@ def write_comparison(
     """Write one page that compares `runs`: table, bars, learning curves, example pictures, notes."""
     labels, groups = list(dict.fromkeys(r.label for r in runs)), list(dict.fromkeys(r.group for r in runs))
     table = cells(runs)
-    pictures = page.embed(examples)
+    several = any(c.runs > 1 for c in table.values())
+    wide = len(labels) * len(groups) > NARROW or len(groups) > 3
+    gaps = {key: _versus(d) for key, d in differences(runs, labels, groups).items()}
+    best = [key for key, c in table.items() if c.best and len(labels) > 1]
     return page.render(
         "compare.html.j2",
         path,
@@ -74,16 +83,27 @@ def write_comparison(
         warnings=warnings(runs),
         labels=labels,
         groups=groups,
-        table=table,
-        several=any(c.runs > 1 for c in table.values()),
-        bars=page.chart(bars(labels, groups, table)),
-        wide=is_wide(labels, groups),
+        table=_rows(labels, groups, {key: str(c) for key, c in table.items()}),
+        best=[(labels.index(label), 1 + groups.index(g)) for label, g in best],
+        several=several,
+        bars=bars(labels, groups, table, several, wide),
+        wide=wide,
         curves=curves(runs, labels, groups),
-        differences=differences(runs, labels, groups),
-        runs=[_row(r, path) for r in runs],
-        examples=[(caption, list(some)) for caption, some in groupby(pictures, key=lambda p: p.caption)],
+        differences=_rows(labels[1:], groups, gaps),
+        runs=[_run(r, path) for r in runs],
+        examples=[(words, list(some)) for words, some in groupby(page.embed(examples), key=lambda p: p.caption)],
         notes=[n for n in notes if n],
     )
+
+
+def _rows(labels: Sequence[str], groups: Sequence[str], texts: Mapping[tuple[str, str], str]) -> list[list[str]]:
+    """A table of what is known, a row per label and a column per group; nothing where nothing is."""
+    return [[label, *(texts.get((label, g), "–") for g in groups)] for label in labels] if texts else []
+
+
+def _versus(gap: PairedDifference) -> str:
+    difference, low, high = (figure(v, sign=True) for v in (gap.difference, gap.low, gap.high))
+    return f"{difference} {gap.verdict}\n{low} to {high}"
 
 
 def cells(runs: Sequence[ComparedRun]) -> dict[tuple[str, str], Cell]:
@@ -92,56 +112,45 @@ def cells(runs: Sequence[ComparedRun]) -> dict[tuple[str, str], Cell]:
     for key in dict.fromkeys((r.label, r.group) for r in runs):
         some = [r.result for r in runs if (r.label, r.group) == key]
         values = [v for v in (number(result, "mae") for result in some) if v is not None]
-        if not values:
-            continue
-        pair = (min(values), max(values)) if len(values) > 1 else interval(some[0], "mae")
-        low, high = pair or (None, None)
-        found[key] = Cell(fmean(values), low, high, len(values))
+        if values:
+            pair = (min(values), max(values)) if len(values) > 1 else interval(some[0], "mae")
+            low, high = pair or (None, None)
+            found[key] = Cell(fmean(values), low, high, len(values))
     lowest = {g: min(c.mae for (_, group), c in found.items() if group == g) for _, g in found}
-    return {k: Cell(c.mae, c.low, c.high, c.runs, c.mae == lowest[k[1]]) for k, c in found.items()}
+    return {k: c._replace(best=c.mae == lowest[k[1]]) for k, c in found.items()}
 
 
-def bars(labels: Sequence[str], groups: Sequence[str], table: dict[tuple[str, str], Cell]) -> str:
+def bars(
+    labels: Sequence[str], groups: Sequence[str], table: dict[tuple[str, str], Cell], several: bool, wide: bool
+) -> Card:
     """The table as bars: a colour a label, whiskers for the intervals."""
-
-    def of(label: str, name: str) -> list[float | None]:
-        return [getattr(table[label, g], name) if (label, g) in table else None for g in groups]
-
-    made = [Bars(label, of(label, "mae"), of(label, "low"), of(label, "high")) for label in labels]
-    width = 2 * WIDTH if is_wide(labels, groups) else WIDTH
-    return charts.bar_chart(groups, made, title="MAE of all methods", y_label="MAE, objects per image", width=width)
-
-
-def is_wide(labels: Sequence[str], groups: Sequence[str]) -> bool:
-    """Whether the bars need the whole width of the page."""
-    return len(labels) * len(groups) > NARROW or len(groups) > 3
+    nothing = Cell(math.nan, None, None, 0)
+    made = []
+    for label in labels:
+        row = [table.get((label, g), nothing) for g in groups]
+        made.append(Bars(label, [c.mae for c in row], [c.low for c in row], [c.high for c in row]))
+    unit, width = "MAE, objects per image", 2 * WIDTH if wide else WIDTH
+    remark = f"whiskers: the intervals{' or ranges' if several else ''}"
+    return charts.bar_chart(groups, made, title="The same as bars", remark=remark, y_label=unit, width=width)
 
 
-def curves(runs: Sequence[ComparedRun], labels: Sequence[str], groups: Sequence[str]) -> list[tuple[str, str, Any]]:
-    """(heading, remark, chart): error while training of all runs over steps and over time.
+def curves(runs: Sequence[ComparedRun], labels: Sequence[str], groups: Sequence[str]) -> list[Card]:
+    """Error while training of all runs over steps and over time.
 
     Losses are not drawn together: those of different methods are in different units.
     """
-    rows = {id(r): read_curves(r.folder) for r in runs}
+    rows = [read_curves(r.folder) for r in runs]
     keys = [Key(label, k) for k, label in enumerate(labels)] if len(labels) > 1 else []
     keys += [Key(group, dash=k, neutral=True) for k, group in enumerate(groups)] if len(groups) > 1 else []
     made = []
-    for over, heading, words in (
-        ("step", "Error while training", "step"),
-        ("seconds", "The same over time", "seconds"),
-    ):
-        series = [
-            Series(
-                r.label if len(groups) < 2 else f"{r.label}, {r.group}",
-                *curve(rows[id(r)], "mae", over),
-                colour=labels.index(r.label),
-                dash=groups.index(r.group),
-                marks=True,
-            )
-            for r in runs
-        ]
-        svg = charts.line_chart(series, title=f"Evaluation MAE over {over}", x_label=words, y_label="MAE", keys=keys)
-        made.append((heading, "MAE of the images watched during training", page.chart(svg)))
+    for over, title in (("step", "Error while training"), ("seconds", "The same over time")):
+        series = []
+        for r, found in zip(runs, rows):
+            name = r.label if len(groups) < 2 else f"{r.label}, {r.group}"
+            x, y = curve(found, "mae", over)
+            series.append(Series(name, x, y, labels.index(r.label), groups.index(r.group), marks=True))
+        remark = "MAE of the images watched during training"
+        made.append(charts.line_chart(series, title=title, remark=remark, x_label=over, y_label="MAE", keys=keys))
     return made
 
 
@@ -193,21 +202,17 @@ def _difference(predicted: Sequence[float], first: dict[str, Counted]) -> Paired
 
 def warnings(runs: Sequence[ComparedRun]) -> list[str]:
     """What a reader must know before believing the figures."""
-    found = []
-    on_test = [r for r in runs if r.result.get("select") == "test"]
-    if on_test:
-        which = "All runs" if len(on_test) == len(runs) else ", ".join(f"{r.label} ({r.group})" for r in on_test)
-        found.append(
-            f"{which}: the weights were chosen on the test images, as many papers do; expect larger errors on new images."
-        )
-    if len({r.result.get("select") for r in runs}) > 1:
-        found.append(
-            "The runs chose their weights in different ways (last column of the table of runs): compare with care."
-        )
-    return found
+    on_test = [f"{r.label} ({r.group})" for r in runs if r.result.get("select") == "test"]
+    which = "All runs" if len(on_test) == len(runs) else ", ".join(on_test)
+    return page.said(
+        (on_test,
+         f"{which}: the weights were chosen on the test images, as many papers do; expect larger errors on new images."),
+        (len({r.result.get("select") for r in runs}) > 1,
+         "The runs chose their weights in different ways (last column of the table of runs): compare with care."),
+    )  # fmt: skip
 
 
-def _row(run: ComparedRun, path: Path) -> dict[str, Any]:
+def _run(run: ComparedRun, path: Path) -> dict[str, Any]:
     """One line of the table of runs."""
     r = run.result
     report = run.folder / "report.html"

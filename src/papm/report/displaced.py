@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
-import numpy as np
 import torch
 from PIL import Image, ImageDraw
 from torch import Tensor
 
-from papm.draw import OUTLINE, PREDICTED, TRUTH
+from papm.draw import from_pil, overlay, to_pil
+from papm.marks import OUTLINE
 
 SIDE = 480  # px of a picture
 LEAST = 64  # px of an image that are shown, so that one sees what it is of
-FINE = 3  # drawn this many times larger and shrunk: smooth lines
+FINE = 3  # lines are drawn this many times larger and shrunk: smooth
 
 
 def window(points: Tensor, size: tuple[int, int], wanted: float) -> tuple[int, int, int]:
@@ -38,33 +36,12 @@ def draw_moved(image: Tensor, before: Tensor, after: Tensor, place: tuple[int, i
     Lines are drawn where there are as many dots after as before: the k-th is then the same one.
     """
     left, top, side = place
-    cut = image[:, top : top + side, left : left + side].expand(3, -1, -1).permute(1, 2, 0).contiguous().numpy()
-    edge = SIDE * FINE
-    sheet = Image.fromarray(cut).resize((edge, edge), Image.Resampling.BICUBIC)
+    was, now = ((p - p.new_tensor([left, top])) * (SIDE / side) for p in (before, after))
+    cut = to_pil(image[:, top : top + side, left : left + side].expand(3, -1, -1))
+    sheet = cut.resize((SIDE * FINE, SIDE * FINE), Image.Resampling.BICUBIC)
     pen = ImageDraw.Draw(sheet)
-    zoom = edge / side
-    was, now = ([((x - left) * zoom, (y - top) * zoom) for x, y in p.tolist()] for p in (before, after))
-    thick = 2 * FINE
-    if len(was) == len(now):
-        for a, b in zip(was, now):
-            pen.line((*a, *b), fill=OUTLINE, width=2 * thick)
-            pen.line((*a, *b), fill=(255, 255, 255), width=thick)
-    for at in was:
-        _circle(pen, at, 7 * FINE, None, OUTLINE, 2 * thick)
-        _circle(pen, at, 6.4 * FINE, None, TRUTH, thick)
-    for at in now:
-        _circle(pen, at, 4 * FINE, PREDICTED, OUTLINE, FINE)
-    made = sheet.resize((SIDE, SIDE), Image.Resampling.LANCZOS)
-    return torch.from_numpy(np.asarray(made).transpose(2, 0, 1).copy())
-
-
-def _circle(
-    pen: ImageDraw.ImageDraw,
-    at: Sequence[float],
-    radius: float,
-    fill: tuple[int, int, int] | None,
-    outline: tuple[int, int, int],
-    width: int,
-) -> None:
-    x, y = at
-    pen.ellipse((x - radius, y - radius, x + radius, y + radius), fill=fill, outline=outline, width=width)
+    for ends in (FINE * torch.cat([was, now], 1)).tolist() if len(was) == len(now) else []:
+        pen.line(ends, fill=OUTLINE, width=4 * FINE)
+        pen.line(ends, fill=(255, 255, 255), width=2 * FINE)
+    lined = from_pil(sheet.resize((SIDE, SIDE), Image.Resampling.LANCZOS))
+    return overlay(lined, points=now, truth=was, label=False)

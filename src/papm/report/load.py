@@ -74,17 +74,15 @@ def read_counted(path: Path) -> list[Counted]:
     """The images of predictions.csv, the worst first; none when there is no such file."""
     if not path.exists():
         return []
-    counted = []
     try:
         with path.open(newline="", encoding="utf-8", errors="replace") as stream:
             reader = csv.DictReader(stream)
-            for row in reader:
-                try:
-                    counted.append(Counted(unguarded(str(row["image"])), float(row["predicted"]), float(row["truth"])))
-                except (KeyError, TypeError, ValueError):
-                    raise PapmError(
-                        f"{path}, line {reader.line_num}: expected image,predicted,truth with two numbers; mend or remove it"
-                    ) from None
+            counted = [
+                Counted(unguarded(str(row["image"])), float(row["predicted"]), float(row["truth"])) for row in reader
+            ]
+    except (KeyError, TypeError, ValueError):
+        expected = "expected image,predicted,truth with two numbers; mend or remove it"
+        raise PapmError(f"{path}, line {reader.line_num}: {expected}") from None
     except csv.Error as error:
         raise PapmError(f"{path}: is no CSV file ({error}); remove it") from None
     except OSError as error:

@@ -15,7 +15,6 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
-from markupsafe import Markup
 from PIL import Image
 from torch import Tensor
 
@@ -40,6 +39,14 @@ class Picture:
     height: int
 
 
+class Fact:
+    """A figure on top of a page, what it is called, and lines below it."""
+
+    def __init__(self, name: str, value: str, *below: str, remark: str = "") -> None:
+        self.name, self.value, self.remark = name, value, remark
+        self.below = [words for words in below if words]
+
+
 @functools.cache
 def environment() -> Environment:
     """Templates of this package; autoescape is on for all of them."""
@@ -50,7 +57,7 @@ def environment() -> Environment:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    made.filters |= {"figure": figure, "percent": percent, "duration": duration, "signed": signed, "whole": whole}
+    made.filters |= {"figure": figure, "percent": percent, "duration": duration, "whole": whole}
     return made
 
 
@@ -62,9 +69,13 @@ def render(template: str, path: Path, **values: object) -> Path:
     return path
 
 
-def chart(svg: str) -> Markup:
-    """A chart of `charts`, which escapes what it is given, for a template."""
-    return Markup(svg)
+def said(*sentences: tuple[object, str]) -> list[str]:
+    """The sentences whose condition holds.
+
+    >>> said((0, "nothing"), (True, "something"))
+    ['something']
+    """
+    return [words for holds, words in sentences if holds]
 
 
 def embed(pictures: Iterable[tuple[str, Path]]) -> list[Picture]:
@@ -110,15 +121,6 @@ def percent(value: float | None, sign: bool = False) -> str:
     if value is None or not math.isfinite(value):
         return "–"
     return f"{100 * value:{'+' if sign else ''}.1f} %".replace("-", "−")
-
-
-def signed(value: float) -> str:
-    """A difference with its sign.
-
-    >>> signed(3.14159), signed(-250.0)
-    ('+3.1', '−250.0')
-    """
-    return f"{value:+,.1f}".replace("-", "−") if math.isfinite(value) else "–"
 
 
 def whole(value: float | None) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 import torch
@@ -40,30 +41,24 @@ class Part:
 def suspects(splits: Mapping[str, Dataset], pairs: Sequence[Pair] = ()) -> list[Part]:
     """Everything that stands out; kinds without an image are left out."""
     items = unique(splits)
-    crowded = sorted(items, key=lambda i: -i[1].count)
+    crowded = _most(items, lambda s: s.count)
     outside = _most(items, lambda s: int((~s.inside).sum()))
     twice = _most(items, lambda s: int(repeated(s.points).sum()))
+    tight = _most(items, lambda s: -tightness(s) if tightness(s) < TIGHT else 0)
     empty = [i for i in items if not i[1].count and not i[1].meta.get("hidden")]
-    tight = [i for i in items if 0 < tightness(i[1]) < TIGHT]
     parts = [
-        _part(
-            "Most crowded",
-            "The images with the most points.",
-            [i for i in crowded[:SHOWN] if i[1].count],
-            lambda s: n_of(s.count, "point"),
-            plain,
-        ),
+        _part("Most crowded", "The images with the most points.", crowded, lambda s: n_of(s.count, "point")),
         _part(
             "Points outside their image",
             f"{n_of(len(outside), 'image')}. The grey border is no part of the image; points beyond it are drawn on its edge.",
-            outside[:SHOWN],
+            outside,
             lambda s: f"{int((~s.inside).sum())} of {n_of(s.count, 'point')} outside",
             beyond,
         ),
         _part(
             "Points repeated exactly",
             f"{n_of(len(twice), 'image')} with two or more points at one place: a double click, or an object marked twice.",
-            twice[:SHOWN],
+            twice,
             lambda s: f"{n_of(int(repeated(s.points).sum()), 'point')} repeated",
             doubled,
         ),
@@ -71,20 +66,17 @@ def suspects(splits: Mapping[str, Dataset], pairs: Sequence[Pair] = ()) -> list[
             "Hardly apart",
             f"{n_of(len(tight), 'image')} in which half the points have a neighbour within {TIGHT:g} px: too small to be told "
             "apart by a network that sees them at this size, or points in other units.",
-            sorted(tight, key=lambda i: tightness(i[1]))[:SHOWN],
+            tight,
             lambda s: f"median neighbour at {tightness(s):.1f} px, {n_of(s.count, 'point')}",
-            plain,
         ),
         _part(
             "Without points",
             f"{n_of(len(empty), 'image')}. Are there really no objects?",
-            empty[:SHOWN],
+            empty,
             lambda s: "no points",
-            plain,
         ),
+        _near_duplicates(pairs),
     ]
-    if pairs:
-        parts.append(_near_duplicates(pairs))
     return [p for p in parts if p.pictures]
 
 
@@ -134,7 +126,8 @@ def beyond(sample: Sample, image: Tensor) -> Tensor:
     return overlay(ground, points=moved, truth=moved[~sample.inside], max_side=LONGEST, label=False)
 
 
-def _most(items: Sequence[Item], measure: Callable[[Sample], int]) -> list[Item]:
+def _most(items: Sequence[Item], measure: Callable[[Sample], float]) -> list[Item]:
+    """The images whose measure is not zero, the largest first."""
     found = [(n, i) for i in items if (n := measure(i[1]))]
     return [i for _, i in sorted(found, key=lambda f: -f[0])]
 
@@ -144,29 +137,33 @@ def _part(
     remark: str,
     items: Sequence[Item],
     words: Callable[[Sample], str],
-    draw: Callable[[Sample, Tensor], Tensor],
+    draw: Callable[[Sample, Tensor], Tensor] = plain,
 ) -> Part:
-    pictures = []
-    for split, sample in items:
-        try:
-            drawn = draw(sample, sample.image)
-        except DataError:  # a damaged image is for `papm data check`
-            continue
-        pictures.append(page.picture(f"{sample.name} ({split}): {words(sample)}", drawn))
-    return Part(title, remark, pictures)
+    shown = [(f"{s.name} ({split}): {words(s)}", partial(draw, s), [s]) for split, s in items[:SHOWN]]
+    return Part(title, remark, _pictures(shown))
 
 
 def _near_duplicates(pairs: Sequence[Pair]) -> Part:
-    pictures = []
+    shown = []
     for p in pairs[:SHOWN]:
         (one, a), (two, b) = p.first, p.second
+        words = f"{a.name} ({one}) and {b.name} ({two}): likeness {p.likeness:.3f}"
+        shown.append((words, partial(_side_by_side, [f"{one}: {a.name}", f"{two}: {b.name}"]), [a, b]))
+    some = "" if len(pairs) <= SHOWN else f"; the {SHOWN} most similar are shown"
+    remark = f"{n_of(len(pairs), 'pair')} of images in different splits that look the same{some}."
+    return Part("Near-duplicates across splits", f"{remark} A test on what was trained on flatters.", _pictures(shown))
+
+
+def _side_by_side(titles: list[str], *images: Tensor) -> Tensor:
+    return panel([overlay(i, max_side=LONGEST) for i in images], titles)
+
+
+def _pictures(shown: Sequence[tuple[str, Callable[..., Tensor], Sequence[Sample]]]) -> list[Picture]:
+    """Each caption over what is drawn of its images."""
+    made = []
+    for caption, draw, samples in shown:
         try:
-            drawn = panel(
-                [overlay(s.image, max_side=LONGEST) for s in (a, b)], [f"{one}: {a.name}", f"{two}: {b.name}"]
-            )
-        except DataError:
+            made.append(page.picture(caption, draw(*(s.image for s in samples))))
+        except DataError:  # a damaged image is for `papm data check`
             continue
-        pictures.append(page.picture(f"{a.name} ({one}) and {b.name} ({two}): likeness {p.likeness:.3f}", drawn))
-    shown = "" if len(pairs) <= SHOWN else f"; the {SHOWN} most similar are shown"
-    remark = f"{n_of(len(pairs), 'pair')} of images in different splits that look the same{shown}."
-    return Part("Near-duplicates across splits", f"{remark} A test on what was trained on flatters.", pictures)
+    return made

@@ -5,19 +5,31 @@ Colours are CSS variables with a fallback, so that a page may restyle a chart (d
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from xml.sax.saxutils import escape
 
-from papm.report.axes import Axis
+from markupsafe import Markup
+
+from papm.report.axes import Axis, tick_labels
 
 # Okabe and Ito's palette, which stays apart for every kind of colour blindness; its yellow and black left out.
 PALETTE = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#7f7f7f")
 DASHES = ("", "7 4", "2 3.5", "10 3 2 3", "1 2")
-SHAPES = ("circle", "square", "triangle", "diamond")  # four shapes and seven colours: 28 series before one repeats
-WIDTH, HEIGHT = 460, 290  # small enough that the text stays readable when a phone shrinks it
+# Corners of the marks, a circle first; four shapes and seven colours: 28 series before one repeats.
+SHAPES: tuple[tuple[tuple[float, float], ...], ...] = (
+    (),
+    ((-0.9, -0.9), (0.9, -0.9), (0.9, 0.9), (-0.9, 0.9)),
+    ((0, -1.2), (1.1, 0.8), (-1.1, 0.8)),
+    ((0, -1.3), (1.2, 0), (0, 1.3), (-1.2, 0)),
+)
+MUTED, GRID = "var(--muted,#5c6470)", "stroke:var(--grid,#e4e8ee);stroke-width:1"
+GUIDE = f"stroke:{MUTED};stroke-width:1.5;stroke-dasharray:{DASHES[1]}"  # of a line to read the data against
+WIDTH, HEIGHT = 460.0, 290.0  # small enough that the text stays readable when a phone shrinks it
 TEXT = 12.5  # px
+ROW = 17.0  # px of a row of the legend
 LETTER = 7.1  # mean width of a letter at that size in the widest of the usual fonts, px
 
 # What XML 1.0 cannot hold: control characters, halves of surrogate pairs, two that are no characters.
@@ -50,42 +62,61 @@ def place(value: float) -> str:
     return f"{value:.2f}".rstrip("0").rstrip(".")
 
 
+def element(tag: str, inside: str = "", *, tip: str = "", **attributes: object) -> str:
+    """An element: `inside` is markup, `tip` its hover text; `font_size=2.0` is written font-size="2".
+
+    >>> element("circle", tip="a & b", cx=1.005, class_="hit")
+    '<circle cx="1" class="hit"><title>a &amp; b</title></circle>'
+    """
+    words = [f'{k.rstrip("_").replace("_", "-")}="{_value(v)}"' for k, v in attributes.items()]
+    inside = f"<title>{safe(tip)}</title>{inside}" if tip else inside
+    start = " ".join([tag, *words])
+    return f"<{start}>{inside}</{tag}>" if inside else f"<{start}/>"
+
+
+def _value(value: object) -> str:
+    return place(value) if isinstance(value, float) else safe(value)
+
+
 def text(x: float, y: float, words: object, *, anchor: str = "start", muted: bool = True, size: float = TEXT) -> str:
     """A line of text."""
-    fill = "var(--muted,#5c6470)" if muted else "var(--ink,#1b2430)"
-    return (
-        f'<text x="{place(x)}" y="{place(y)}" text-anchor="{anchor}" font-size="{place(size)}" style="fill:{fill}">'
-        f"{safe(words)}</text>"
-    )
+    fill = f"fill:{MUTED}" if muted else "fill:var(--ink,#1b2430)"
+    return element("text", safe(words), x=x, y=y, text_anchor=anchor, font_size=size, style=fill)
 
 
 def line(x1: float, y1: float, x2: float, y2: float, style: str) -> str:
     """A straight line."""
-    return f'<line x1="{place(x1)}" y1="{place(y1)}" x2="{place(x2)}" y2="{place(y2)}" style="{style}"/>'
+    return element("line", x1=x1, y1=y1, x2=x2, y2=y2, style=style)
+
+
+def rect(left: float, top: float, width: float, height: float, style: str, tip: str = "") -> str:
+    """A box."""
+    return element("rect", tip=tip, x=left, y=top, width=width, height=height, rx=2, style=style)
+
+
+def circle(x: float, y: float, radius: float, style: str, tip: str = "") -> str:
+    """A disc or a ring."""
+    return element("circle", tip=tip, cx=x, cy=y, r=radius, style=style)
 
 
 def mark(x: float, y: float, series: int, radius: float = 3.2, tip: str = "", style: str = "") -> str:
     """A small shape; its hover text is `tip`."""
-    shape, r = SHAPES[series % len(SHAPES)], radius
-    fill = style or f"fill:{colour(series)};stroke:var(--card,#fff);stroke-width:1"
-    title = f"<title>{safe(tip)}</title>" if tip else ""
-    if shape == "circle":
-        return f'<circle cx="{place(x)}" cy="{place(y)}" r="{place(r)}" style="{fill}">{title}</circle>'
-    corners = {
-        "square": ((-0.9, -0.9), (0.9, -0.9), (0.9, 0.9), (-0.9, 0.9)),
-        "triangle": ((0, -1.2), (1.1, 0.8), (-1.1, 0.8)),
-        "diamond": ((0, -1.3), (1.2, 0), (0, 1.3), (-1.2, 0)),
-    }[shape]
-    where = " ".join(f"{place(x + dx * r)},{place(y + dy * r)}" for dx, dy in corners)
-    return f'<polygon points="{where}" style="{fill}">{title}</polygon>'
+    style = style or f"fill:{colour(series)};stroke:var(--card,#fff);stroke-width:1"
+    corners = SHAPES[series % len(SHAPES)]
+    if not corners:
+        return circle(x, y, radius, style, tip)
+    where = " ".join(f"{place(x + dx * radius)},{place(y + dy * radius)}" for dx, dy in corners)
+    return element("polygon", tip=tip, points=where, style=style)
 
 
-def target(x: float, y: float, tip: str, radius: float = 7) -> str:
+def target(x: float, y: float, tip: str) -> str:
     """An invisible disc that answers to the mouse, for lines too thin to hit."""
-    return (
-        f'<circle class="hit" cx="{place(x)}" cy="{place(y)}" r="{place(radius)}" '
-        f'style="fill:transparent;stroke:none"><title>{safe(tip)}</title></circle>'
-    )
+    return element("circle", tip=tip, class_="hit", cx=x, cy=y, r=7, style="fill:transparent;stroke:none")
+
+
+def dashed(dash: int) -> str:
+    """The style of a dashed line, nothing for a whole one."""
+    return f";stroke-dasharray:{DASHES[dash % len(DASHES)]}" if dash else ""
 
 
 @dataclass(frozen=True)
@@ -102,36 +133,22 @@ class Key:
 def legend(keys: Sequence[Key], left: float, top: float, width: float) -> tuple[list[str], float]:
     """Entries in rows no wider than `width`; the parts and the height they take."""
     parts: list[str] = []
-    x, y, row = left, top, 17.0
+    x, y = left, top
     for key in keys:
-        shown = shorten(key.label, width - 34)
+        shown = _cut(key.label, max(1, int((width - 34) / LETTER)), 0)
         wide = 26 + len(shown) * LETTER + 14
         if x > left and x + wide - 14 > left + width:
-            x, y = left, y + row
-        ink = "var(--muted,#5c6470)" if key.neutral else colour(key.series)
+            x, y = left, y + ROW
         if key.kind == "box":
-            parts.append(
-                f'<rect x="{place(x + 4)}" y="{place(y + 3)}" width="12" height="11" rx="2" style="{paint(key.series)}"/>'
-            )
-        else:
-            if key.kind == "line":
-                dash = f";stroke-dasharray:{DASHES[key.dash % len(DASHES)]}" if key.dash else ""
-                parts.append(line(x, y + 8.5, x + 20, y + 8.5, f"stroke:{ink};stroke-width:2{dash}"))
-            if not key.neutral:
-                parts.append(mark(x + 10, y + 8.5, key.series))
+            parts.append(rect(x + 4, y + 3, 12.0, 11.0, paint(key.series)))
+        if key.kind == "line":
+            ink = MUTED if key.neutral else colour(key.series)
+            parts.append(line(x, y + 8.5, x + 20, y + 8.5, f"stroke:{ink};stroke-width:2{dashed(key.dash)}"))
+        if key.kind != "box" and not key.neutral:
+            parts.append(mark(x + 10, y + 8.5, key.series))
         parts.append(text(x + 25, y + 12.8, shown, muted=False))
         x += wide
-    return parts, (y + row - top) if keys else 0.0
-
-
-def shorten(words: str, width: float, letter: float = LETTER) -> str:
-    """Words cut with an ellipsis where they would pass `width` pixels.
-
-    >>> shorten("displaced dots", 60)
-    'displac…'
-    """
-    room = max(1, int(width / letter))
-    return words if len(words) <= room else words[: max(1, room - 1)] + "…"
+    return parts, (y + ROW - top) if keys else 0.0
 
 
 def told_apart(names: Sequence[str], room: int) -> list[str]:
@@ -150,87 +167,91 @@ def told_apart(names: Sequence[str], room: int) -> list[str]:
         return list(names)
     begin, end = _common_words(names), _common_words([name[::-1] for name in names])
     short = ["…" + name[begin:] if begin else name for name in names]
-    kept = [name[: len(name) - end] for name in names]
-    tail = (room - 1) // 2
     tries = (
-        [s if len(s) <= room else s[: room - 1] + "…" for s in short],
-        [s if len(s) <= room else s[: room - 1 - tail] + "…" + s[len(s) - tail :] for s in short],
-        [s if len(s) <= room else "…" + s[len(s) - room + 1 :] for s in kept],
+        [_cut(s, room, 0) for s in short],
+        [_cut(s, room, (room - 1) // 2) for s in short],
+        [_cut(name[: len(name) - end], room, room - 1) for name in names],
     )
     return next((t for t in tries if len(set(t)) == len(set(names))), tries[0])
 
 
+def _cut(words: str, room: int, tail: int) -> str:
+    """At most `room` letters, the last `tail` of them the end of the words."""
+    return words if len(words) <= room else words[: room - 1 - tail] + "…" + words[len(words) - tail :]
+
+
 def _common_words(names: Sequence[str]) -> int:
     """Letters of the words that all begin with."""
-    first, last = min(names), max(names)
-    if first == last:
-        return 0
-    common = next((k for k, (a, b) in enumerate(zip(first, last)) if a != b), min(len(first), len(last)))
-    while common and first[common - 1].isalnum():
-        common -= 1
-    return common
+    common = os.path.commonprefix(names) if len(set(names)) > 1 else ""  # noqa: RUF071 -- letters, not paths
+    return len(re.sub(r"[^\W_]+$", "", common))
 
 
 @dataclass(frozen=True)
-class Frame:
-    """The plotting area of a chart: its axes and everything drawn before the data."""
+class Plot:
+    """A chart in the making: its axes, and the parts drawn so far."""
 
     x: Axis
     y: Axis
     parts: list[str]
+    width: float
+    height: float
+
+    def svg(self, title: str) -> Markup:
+        """The chart; `title` is what a screen reader says."""
+        return document(self.parts, title, self.width, self.height)
 
 
-def frame(
+def plot(
     x_ticks: Sequence[float],
     y_ticks: Sequence[float],
     *,
     x_label: str,
     y_label: str,
     keys: Sequence[Key] = (),
-    log_x: bool = False,
     log_y: bool = False,
     names: bool = True,
     width: float = WIDTH,
-    height: float = HEIGHT,
-) -> Frame:
+) -> Plot:
     """Grid, ticks, names of the axes (y above its axis, where it reads without turning the head) and a legend on top.
 
-    With `names` false the x axis has neither ticks nor grid: the caller writes categories there.
+    The chart grows for the rows of its legend beyond the first. With `names` false the x axis has neither ticks nor grid:
+    the caller writes categories there.
     """
-    parts, tall = legend(keys, 8, 4, width - 16)
+    parts, tall = legend(keys, 8.0, 4.0, width - 16)
+    height = HEIGHT + max(0.0, tall - ROW)
     top = 4 + tall + (34 if keys else 28)
-    y_words = Axis(tuple(y_ticks), 0, 1, log_y).labels
-    left = 14 + max(len(w) for w in y_words) * LETTER * 0.92
+    y_words = tick_labels(y_ticks, log_y)
+    left = 14 + max(map(len, y_words)) * LETTER * 0.92
     right, bottom = width - 18, height - 42
-    x = Axis(tuple(x_ticks), left, right, log_x)
-    y = Axis(tuple(y_ticks), bottom, top, log_y)
-    parts.append(text(8, top - 16, y_label))
+    x, y = Axis(tuple(x_ticks), left, right), Axis(tuple(y_ticks), bottom, top, log_y)
+    parts.append(text(8.0, top - 16, y_label))
     for tick, words in zip(y.ticks, y_words):
-        parts.append(line(left, y(tick), right, y(tick), "stroke:var(--grid,#e4e8ee);stroke-width:1"))
+        parts.append(line(left, y(tick), right, y(tick), GRID))
         parts.append(text(left - 6, y(tick) + 4.2, words, anchor="end"))
     if names:
-        labels = x.labels
+        labels = tick_labels(x_ticks)
         # Leave labels out evenly where they would touch.
         room = (right - left) / max(1, len(labels) - 1)
         every = max(1, int((max(map(len, labels)) + 1.5) * LETTER / room) + (1 if room < LETTER else 0))
         for k, (tick, words) in enumerate(zip(x.ticks, labels)):
-            parts.append(line(x(tick), top, x(tick), bottom, "stroke:var(--grid,#e4e8ee);stroke-width:1"))
+            parts.append(line(x(tick), top, x(tick), bottom, GRID))
             if k % every == 0:
                 parts.append(text(x(tick), bottom + 17, words, anchor="middle"))
     parts.append(line(left, bottom, right, bottom, "stroke:var(--axis,#9aa4b2);stroke-width:1"))
     parts.append(text((left + right) / 2, height - 7, x_label, anchor="middle"))
-    return Frame(x, y, parts)
+    return Plot(x, y, parts, width, height)
 
 
-def document(parts: Sequence[str], title: str, width: float = WIDTH, height: float = HEIGHT) -> str:
-    """The whole chart; `title` is what a screen reader says."""
-    return (
-        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {place(width)} {place(height)}" role="img" '
-        f'aria-label="{safe(title)}" font-family="system-ui,-apple-system,Segoe UI,Roboto,Helvetica,Arial,sans-serif">'
-        f"<title>{safe(title)}</title>{''.join(parts)}</svg>"
-    )
+def document(parts: Sequence[str], title: str, width: float = WIDTH, height: float = HEIGHT) -> Markup:
+    """The whole chart, which a template need not escape: everything here is."""
+    font = "system-ui,-apple-system,Segoe UI,Roboto,Helvetica,Arial,sans-serif"
+    box = f"0 0 {place(width)} {place(height)}"
+    return Markup(
+        element("svg", "".join(parts), tip=title, xmlns="http://www.w3.org/2000/svg", viewBox=box, role="img",
+                aria_label=title, font_family=font)
+    )  # fmt: skip
 
 
-def note(words: str, title: str, width: float = WIDTH) -> str:
+def note(words: str, title: str) -> Markup:
     """What stands in for a chart that has nothing to show."""
-    return document([text(width / 2, 40, words, anchor="middle")], title, width, 72)
+    return document([text(WIDTH / 2, 40.0, words, anchor="middle")], title, height=72.0)

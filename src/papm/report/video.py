@@ -9,7 +9,7 @@ from statistics import fmean
 from papm.predict.prediction import Prediction
 from papm.predict.video_counts import OVERLAY, CountedVideo
 from papm.report import charts, page
-from papm.report.charts import Series
+from papm.report.charts import Card, Series
 
 PAGE = "video.html"
 
@@ -29,13 +29,13 @@ def write_film_page(film: CountedVideo, overlays: bool = True) -> Path:
         mean=fmean(film.counts),
         lowest=min(film.counts),
         highest=max(film.counts),
-        chart=page.chart(over_time(seconds, film.predictions)),
+        chart=over_time(seconds, film.predictions),
         pictures=[page.picture(f"The {word}: {c:.1f} at {s:.1f} s", picture) for word, (c, s, picture) in shown],
         overlay=drawn,
     )
 
 
-def over_time(seconds: Sequence[float], predictions: Sequence[Prediction]) -> str:
+def over_time(seconds: Sequence[float], predictions: Sequence[Prediction]) -> Card:
     """The count over time; a line per class or model as well, where there are several."""
     first = predictions[0]
     lines = [Series("count", seconds, [p.count for p in predictions])]
@@ -44,4 +44,5 @@ def over_time(seconds: Sequence[float], predictions: Sequence[Prediction]) -> st
     names = [*(first.classes or tuple(map(str, range(number))))[:number], *first.models]
     each = [[*row, *[0.0] * (number - len(row)), *p.by_model] for p, row in zip(predictions, apart)]
     lines += [Series(n, seconds, [row[k] for row in each], k + 1, 1) for k, n in enumerate(names)]
-    return charts.line_chart(lines, title="The count over time", x_label="seconds", y_label="count", log=False)
+    remark = "Each frame counted by itself."
+    return charts.line_chart(lines, title="Over time", remark=remark, x_label="seconds", y_label="count", log=False)

@@ -50,18 +50,15 @@ class Demo:
         """Refuse a folder that holds something else; replace an earlier demo only when told to."""
         if self.steps < 1:
             raise ConfigError(f"--steps must be at least 1, not {self.steps}")
-        if not self.out.exists():
-            return
-        if not self.out.is_dir():
+        if self.out.exists() and not self.out.is_dir():
             raise ConfigError(f"{self.out}: is a file, not a folder")
-        if any(self.out.iterdir()):
-            if not (self.out / "demo.json").exists() and not (self.out / "runs").is_dir():
-                raise ConfigError(f"{self.out}: is not empty and not a demo; choose another --out")
-            if not force:
-                raise ConfigError(
-                    f"{self.out}: holds an earlier demo; replace it with --force, or choose another --out"
-                )
-            shutil.rmtree(self.out)
+        if not self.out.exists() or not any(self.out.iterdir()):
+            return
+        if not (self.out / "demo.json").exists() and not (self.out / "runs").is_dir():
+            raise ConfigError(f"{self.out}: is not empty and not a demo; choose another --out")
+        if not force:
+            raise ConfigError(f"{self.out}: holds an earlier demo; replace it with --force, or choose another --out")
+        shutil.rmtree(self.out)
 
 
 @dataclass(frozen=True)
@@ -86,21 +83,10 @@ def run_demo(plan: Demo, watch: Callable[[str], Watcher | None]) -> Outcome:
     splits = data.open_spec(spec)
     trains = {CLEAN: splits["train"], DISPLACED: annotate_dataset(splits["train"], plan.annotator, plan.seed)}
     runs: list[ComparedRun] = []
+    settings = {"data": spec, "steps": plan.steps, "eval_every": max(1, plan.steps // 7), "select": "last"}
     for method, (backbone, options) in METHODS.items():
+        config = resolve(method, backbone, {**settings, "network": options, "seed": plan.seed, "device": "cpu"})
         for group, dataset in trains.items():
-            config = resolve(
-                method,
-                backbone,
-                {
-                    "network": options,
-                    "data": spec,
-                    "steps": plan.steps,
-                    "eval_every": max(1, plan.steps // 7),
-                    "select": "last",
-                    "seed": plan.seed,
-                    "device": "cpu",
-                },
-            )
             folder = plan.out / "runs" / f"{method}-{'clean' if group == CLEAN else 'displaced'}"
             chosen = Splits(dataset, splits["test"], splits["test"])
             made = engine.train(config, folder, watcher=watch(f"{method}, {group}"), splits=chosen)
@@ -129,7 +115,7 @@ def conclude(plan: Demo, runs: list[ComparedRun], test: data.Dataset) -> Outcome
             examples += [(f"{run.label}, trained on {run.group}", p) for p in pictures]
         write_report(run.folder)
     words = (
-        f"Mean error a scene, 95 % interval over {len(test)} scenes. Misplaced dots: anywhere on the object, "
+        f"Mean error per scene, 95 % interval over {len(test)} scenes. Misplaced dots: anywhere on the object, "
         f"{100 * plan.annotator.missed:.0f} % missed, {100 * plan.annotator.doubled:.0f} % doubled."
     )
     report = write_comparison(

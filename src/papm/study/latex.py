@@ -35,9 +35,8 @@ def latex(shown: View) -> str:
     """
     study = shown.study
     figures = study.figures
-    places = list(dict.fromkeys(line.cell.column for line in shown.lines))
-    names = list(dict.fromkeys(line.cell.row for line in shown.lines))
-    groups = {(line.cell.row, line.cell.column): line.group for line in shown.lines}
+    groups = shown.groups()
+    names, places = (list(dict.fromkeys(each)) for each in zip(*groups))
     said = (study.title, f"Mean over seeds, {SELECTED[shown.select]}.", _seeds(list(groups.values())), *shown.remarks)
     out = ["% " + " ".join(words.split()) for words in said if words]
     out += ["% needs \\usepackage{booktabs}", f"\\begin{{tabular}}{{l{'r' * len(places) * len(figures)}}}", "\\toprule"]

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+
+from papm.report.load import number
 
 
 @dataclass(frozen=True)
@@ -24,19 +25,24 @@ class Metric:
         >>> METRICS["game1"].of({"game": {"1": 3.5}}), METRICS["rmse"].of({})
         (3.5, None)
         """
-        value: Any = result
-        for key in self.path:
-            value = value.get(key) if isinstance(value, Mapping) else None
-        if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
-            return None
-        return float(value)
+        return number(self._group(result), self.path[-1])
+
+    def reached(self, result: Mapping[str, Any]) -> bool:
+        """Whether the result knows the figure, be it none."""
+        return self.path[-1] in self._group(result)
+
+    def _group(self, result: Mapping[str, Any]) -> Mapping[str, Any]:
+        for key in self.path[:-1]:
+            inner = result.get(key)
+            result = inner if isinstance(inner, Mapping) else {}
+        return result
 
 
-# name → options of `papm eval`, and where in the result its figures go
-EVALUATIONS: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
-    "game": (("--game",), ("game",)),
-    "qnrf": (("--localization", "qnrf"), ("localization", "qnrf")),
-    "nwpu": (("--localization", "nwpu"), ("localization", "nwpu")),
+# name → options of `papm eval`, and the group of the result that its figures go to, if any
+EVALUATIONS: dict[str, tuple[tuple[str, ...], str | None]] = {
+    "game": (("--game",), None),
+    "qnrf": (("--localization", "qnrf"), "localization"),
+    "nwpu": (("--localization", "nwpu"), "localization"),
 }
 
 METRICS: dict[str, Metric] = {
@@ -55,21 +61,19 @@ METRICS: dict[str, Metric] = {
 
 
 def with_evaluation(result: Mapping[str, Any], name: str, printed: Mapping[str, Any]) -> dict[str, Any]:
-    """A result with the figures that `papm eval --json` printed; lists (a figure a threshold) are left out.
+    """A result with the figures that `papm eval --json` printed; lists (a figure per threshold) are left out.
 
     >>> with_evaluation({"mae": 2.0}, "game", {"mae": 2.0, "game": {"0": 2.0, "1": 3.5}})
     {'mae': 2.0, 'game': {'0': 2.0, '1': 3.5}}
     """
-    *outer, last = EVALUATIONS[name][1]
-    made = dict(result)
-    place = made
-    for key in outer:
-        place[key] = dict(place.get(key) or {})
-        place = place[key]
-    figures = printed.get(name, printed)
-    plain = {k: _plain(v) for k, v in figures.items() if not isinstance(v, list | str)}
-    place[last] = {k: v for k, v in plain.items() if v != {}}
-    return made
+    figures = {k: _numbers(v) for k, v in printed.get(name, printed).items() if not isinstance(v, list | str)}
+    made = {name: {k: v for k, v in figures.items() if v != {}}}
+    group = EVALUATIONS[name][1]
+    return {**result, **made} if group is None else {**result, group: {**(result.get(group) or {}), **made}}
+
+
+def _numbers(value: Any) -> Any:
+    return {k: v for k, v in value.items() if isinstance(v, int | float)} if isinstance(value, Mapping) else value
 
 
 def answered(name: str, printed: Mapping[str, Any], metrics: Iterable[str]) -> bool:
@@ -79,21 +83,9 @@ def answered(name: str, printed: Mapping[str, Any], metrics: Iterable[str]) -> b
     (True, False)
     """
     made = with_evaluation({}, name, printed)
-    return all(_reaches(made, METRICS[m].path) for m in metrics if METRICS[m].evaluation == name)
-
-
-def _reaches(value: Any, path: tuple[str, ...]) -> bool:
-    if not path:
-        return True
-    return isinstance(value, Mapping) and path[0] in value and _reaches(value[path[0]], path[1:])
+    return all(METRICS[m].reached(made) for m in metrics if METRICS[m].evaluation == name)
 
 
 def evaluation_file(folder: Path, name: str) -> Path:
     """Where a run folder keeps what an evaluation printed."""
     return folder / f"evaluation-{name}.json"
-
-
-def _plain(value: Any) -> Any:
-    if isinstance(value, Mapping):
-        return {k: v for k, v in value.items() if isinstance(v, int | float)}
-    return value

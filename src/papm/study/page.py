@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from pathlib import Path
+from statistics import fmean
 
 from papm.report import charts, page
-from papm.report.charts import Bars
+from papm.report.charts import Bars, Card
 from papm.report.svg import WIDTH
 from papm.study.show import View, caption, columns, notes, rows
 
@@ -19,35 +20,29 @@ def write_page(shown: View, path: Path) -> Path:
         "study.html.j2",
         path,
         title=shown.study.title,
-        where=shown.study.where,
+        kind=f"Study: {shown.study.where}" if shown.study.where else "Study",
+        lead=shown.remarks,
         columns=columns(shown),
         rows=rows(shown),
         caption=caption(shown),
-        remarks=shown.remarks,
+        charts=[] if chart is None else [chart],
         notes=notes(shown),
-        chart=None if chart is None else page.chart(chart),
-        metric=shown.study.figures[0].title,
     )
 
 
-def bars(shown: View) -> str | None:
-    """The first metric: a group of bars a row, a bar a column, whiskers over seeds; None of one bar, or of too many."""
-    found = {(line.cell.row, line.cell.column): line.group for line in shown.lines if line.group is not None}
-    names = list(dict.fromkeys(row for row, _ in found))
-    places = list(dict.fromkeys(place for _, place in found))
+def bars(shown: View) -> Card | None:
+    """The first metric: a group of bars per row, a bar per column, whiskers over seeds; None of one bar, or of too many."""
+    found = {key: group.values(0) for key, group in shown.groups().items() if group is not None}
+    names, places = (list(dict.fromkeys(each)) for each in zip(*found)) if found else ([], [])
     if shown.everything or not 2 <= len(names) * len(places) <= MOST:
         return None
-
-    def series(place: str) -> Bars:
-        groups = [found.get((name, place)) for name in names]
-        values = [[] if g is None else g.values(0) for g in groups]
+    series = []
+    for place in places:
+        values = [found.get((name, place), []) for name in names]
         several = [v if len(v) > 1 else [] for v in values]
-        return Bars(
-            place,
-            [None if g is None else g.mean(0) for g in groups],
-            [min(v, default=None) for v in several],
-            [max(v, default=None) for v in several],
-        )
-
+        means = [fmean(v) if v else None for v in values]
+        low, high = [min(v, default=None) for v in several], [max(v, default=None) for v in several]
+        series.append(Bars(place, means, low, high))
     title = shown.study.figures[0].title
-    return charts.bar_chart(names, [series(p) for p in places], title=title, y_label=title, width=2 * WIDTH)
+    words = "Bars: mean over seeds. Whiskers: lowest and highest seed, where there are several."
+    return charts.bar_chart(names, series, title=title, remark=words, y_label=title, width=2 * WIDTH)

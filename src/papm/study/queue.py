@@ -69,6 +69,10 @@ class _Running:
         self.process: subprocess.Popen[bytes] | None = None
         job.log.parent.mkdir(parents=True, exist_ok=True)
 
+    @property
+    def seconds(self) -> float:
+        return time.monotonic() - self.began
+
     def poll(self) -> Outcome | None:
         """Go on to the next command when one has ended; the outcome once all have, or one has failed."""
         while True:
@@ -95,12 +99,7 @@ class _Running:
                 words = (sys.executable, "-IS", "-c", BOUND, str(os.getpid()), *words)
             # In a session of its own: Ctrl-C reaches the queue, which passes it on once.
             self.process = subprocess.Popen(
-                words,
-                stdin=subprocess.DEVNULL,
-                stdout=out,
-                stderr=log,
-                env=self.environment,
-                start_new_session=True,
+                words, stdin=subprocess.DEVNULL, stdout=out, stderr=log, env=self.environment, start_new_session=True
             )
 
     def ask_to_stop(self) -> None:
@@ -117,6 +116,49 @@ class _Running:
             with suppress(ProcessLookupError):
                 os.killpg(self.process.pid, signal.SIGKILL)  # and what it has started
             self.process.wait()
+
+
+class _Queue:
+    """The jobs that run, and what became of the others."""
+
+    def __init__(self, at_once: int, watcher: QueueWatcher | None) -> None:
+        threads = str(max(1, (os.cpu_count() or 1) // at_once))
+        self.environment = {"OMP_NUM_THREADS": threads, **os.environ}
+        self.watcher, self.running = watcher, list[_Running]()
+        self.outcomes: dict[str, Outcome] = {}
+
+    def start(self, job: Job) -> None:
+        if self.watcher is not None:
+            self.watcher.started(job)
+        self.running.append(_Running(job, self.environment))
+
+    def note(self, job: Job, outcome: Outcome, seconds: float = 0.0) -> None:
+        self.outcomes[job.name] = outcome
+        if self.watcher is not None:
+            self.watcher.ended(job, outcome, seconds)
+
+    def look(self) -> None:
+        """Take out the jobs that have ended."""
+        for one in list(self.running):
+            if (outcome := one.poll()) is not None:
+                self.running.remove(one)
+                self.note(one.job, outcome, one.seconds)
+        if self.watcher is not None:
+            self.watcher.tick([one.job for one in self.running])
+
+    def stop(self, grace: float) -> None:
+        """Ask every job to stop, and end those that have not after `grace` seconds."""
+        for one in self.running:
+            one.ask_to_stop()
+        until = time.monotonic() + grace
+        for one in self.running:
+            try:
+                one.stop(until)
+            except KeyboardInterrupt:  # a second one: no more waiting
+                until = 0.0
+                one.stop(until)
+            self.note(one.job, "stopped", one.seconds)
+        self.running.clear()
 
 
 def work_off(
@@ -137,54 +179,19 @@ def work_off(
     """
     if at_once < 1:
         raise ConfigError(f"at least one job at a time is needed, not {at_once}")
-    began = time.monotonic()
-    end = None if minutes is None else began + 60 * minutes
-    threads = str(max(1, (os.cpu_count() or 1) // at_once))
-    environment = {"OMP_NUM_THREADS": threads, **os.environ}
-    waiting, running = list(jobs), list[_Running]()
-    outcomes: dict[str, Outcome] = {}
-
-    def note(job: Job, outcome: Outcome, seconds: float) -> None:
-        outcomes[job.name] = outcome
-        if watcher is not None:
-            watcher.ended(job, outcome, seconds)
-
-    def stop_all() -> None:
-        for one in running:
-            one.ask_to_stop()
-        until = time.monotonic() + grace
-        for one in running:
-            try:
-                one.stop(until)
-            except KeyboardInterrupt:  # a second one: no more waiting
-                until = 0.0
-                one.stop(until)
-            note(one.job, "stopped", time.monotonic() - one.began)
-        running.clear()
-
+    began, waiting, queue = time.monotonic(), list(jobs), _Queue(at_once, watcher)
     try:
-        while waiting or running:
-            left = None if end is None else end - time.monotonic()
-            if left is not None and left <= 0:
-                stop_all()
-            alone = time.monotonic() - began < lead
-            while waiting and len(running) < (1 if alone else at_once):
+        while waiting or queue.running:
+            passed = time.monotonic() - began
+            left = float("inf") if minutes is None else 60 * minutes - passed
+            if left <= 0:
+                queue.stop(grace)
+            while waiting and len(queue.running) < (1 if passed < lead else at_once):
                 job = waiting.pop(0)
-                if left is not None and left < least:
-                    note(job, "not started", 0.0)
-                    continue
-                if watcher is not None:
-                    watcher.started(job)
-                running.append(_Running(job, environment))
-            for one in list(running):
-                outcome = one.poll()
-                if outcome is not None:
-                    running.remove(one)
-                    note(one.job, outcome, time.monotonic() - one.began)
-            if watcher is not None:
-                watcher.tick([one.job for one in running])
-            if running:
+                queue.note(job, "not started") if left < least else queue.start(job)
+            queue.look()
+            if queue.running:
                 time.sleep(PAUSE)
     finally:  # an interruption, or a fault of ours: no process is left behind
-        stop_all()
-    return outcomes
+        queue.stop(grace)
+    return queue.outcomes

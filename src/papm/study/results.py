@@ -11,8 +11,8 @@ from typing import Any
 
 from papm.errors import DataError
 from papm.study import training
+from papm.study.cells import Cell, Study
 from papm.study.metrics import EVALUATIONS, evaluation_file, with_evaluation
-from papm.study.tables import Cell, Study
 
 NEEDED = ("dataset", "backbone", "method", "seed", "select", "mae")  # what tells a result from other JSON files
 GROUPED = ("loss", "network", "data", "training")  # mappings among its options
@@ -29,7 +29,7 @@ class Result:
 
 @dataclass(frozen=True)
 class Seed:
-    """What one seed gave: a figure a metric, None where the training was not evaluated for it."""
+    """What one seed gave: a figure per metric, None where the training was not evaluated for it."""
 
     seed: int
     figures: tuple[float | None, ...]

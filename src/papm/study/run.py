@@ -17,10 +17,10 @@ from papm.engine import run_folder
 from papm.errors import ConfigError, DataError, PapmError
 from papm.files import read_object, write_json
 from papm.study import training
+from papm.study.cells import Cell, Study
 from papm.study.metrics import EVALUATIONS, METRICS, answered, evaluation_file, with_evaluation
 from papm.study.queue import Command, Job
 from papm.study.results import Result
-from papm.study.tables import Cell, Study
 
 LONGEST = 100  # characters of a name that says all; beyond, its checksum stands for it
 
@@ -30,9 +30,7 @@ class Request:
     """Where things are and go, and what is asked for."""
 
     data: Mapping[str, str] = field(default_factory=dict)  # dataset → folder
-    weights: Mapping[str, str] = field(
-        default_factory=dict
-    )  # backbone → imagenet, none or a file; "" is for the others
+    weights: Mapping[str, str] = field(default_factory=dict)  # backbone → imagenet, none or a file; "": all others
     out: Path = Path("runs")
     results: Path = Path("results")
     seeds: tuple[int, ...] = (0,)
@@ -90,33 +88,31 @@ def datasets_given(study: Study, data: Mapping[str, str]) -> tuple[list[str], li
 def plan(study: Study, results: Sequence[Result], request: Request) -> list[Task]:
     """The trainings that have no result yet, or all of them (`again`): the first seed of every cell, then the second."""
     have, _ = datasets_given(study, request.data)
-    tasks: list[Task] = []
+    tasks: dict[Path, Task] = {}
     for seed, cell in itertools.product(request.seeds, study.cells):
-        if cell.settings["dataset"] not in have:
-            continue
-        for part in cell.parts:
-            settings = _with_weights(part, request)
-            known = [r for r in results if _is(r, settings, seed, request.select)]
-            if request.again or not any(_complete(study, r) for r in known):
-                tasks.append(_task(cell, settings, seed, request, study.metrics))
-    return tasks
+        for part in cell.parts if cell.settings["dataset"] in have else ():
+            settings = with_weights(part, request.weights)
+            if request.again or not any(_answers(r, settings, seed, request.select, study) for r in results):
+                task = _task(cell, settings, seed, request, study.metrics)
+                other = tasks.setdefault(task.folder, task)
+                if other is not task:
+                    both = f"'{other.cell.name}' and '{cell.name}' are the same training"
+                    raise ConfigError(f"{both}; give settings that change what is learned")
+    return list(tasks.values())
 
 
-def _is(result: Result, settings: Mapping[str, Any], seed: int, select: str) -> bool:
-    values = result.values
-    if values["seed"] != seed or values["select"] != select:
+def _answers(result: Result, settings: Mapping[str, Any], seed: int, select: str, study: Study) -> bool:
+    """Whether a result is that of the training, with every figure that the study has."""
+    if (result.values["seed"], result.values["select"]) != (seed, select):
+        return False
+    if any(m.of(result.values) is None for m in study.figures):
         return False
     return not training.differences(training.asked(settings), result.settings)
 
 
-def _complete(study: Study, result: Result) -> bool:
-    return all(m.of(result.values) is not None for m in study.figures)
-
-
-def _with_weights(settings: Mapping[str, Any], request: Request) -> dict[str, Any]:
-    """The settings with the weights that this call gives; what the study says comes first."""
-    given = request.weights.get(str(settings["backbone"]), request.weights.get("", "imagenet"))
-    return {"weights": given, **settings}
+def with_weights(settings: Mapping[str, Any], weights: Mapping[str, str]) -> dict[str, Any]:
+    """The settings with the weights that a request gives; what the study says comes first."""
+    return {"weights": weights.get(str(settings["backbone"]), weights.get("", "imagenet")), **settings}
 
 
 def _task(cell: Cell, settings: Mapping[str, Any], seed: int, request: Request, metrics: tuple[str, ...]) -> Task:
@@ -125,19 +121,9 @@ def _task(cell: Cell, settings: Mapping[str, Any], seed: int, request: Request, 
     config = training.configure({**settings, "select": request.select})
     kind = training.starts_from(config, settings.get("weights"))
     weights = None if kind == training.NONE else str(settings["weights"])
-    name = slug(settings, seed, request.select)
-    folder = _folder(request.out / dataset / name, settings, seed, request)
-    return Task(
-        cell,
-        settings,
-        seed,
-        request.select,
-        spec,
-        weights,
-        folder,
-        request.results / dataset / f"{name}.json",
-        metrics,
-    )
+    name, select = slug(settings, seed, request.select), request.select
+    folder, result = _folder(request.out / dataset / name, settings, seed, request), f"{dataset}/{name}.json"
+    return Task(cell, settings, seed, select, spec, weights, folder, request.results / result, metrics)
 
 
 def slug(settings: Mapping[str, Any], seed: int, select: str) -> str:
@@ -146,13 +132,10 @@ def slug(settings: Mapping[str, Any], seed: int, select: str) -> str:
     >>> slug({"dataset": "trancos", "method": "al-papm", "backbone": "vgg19", "loss.sigma": 8, "device": "cpu"}, 1, "last")
     'vgg19-al-papm-loss.sigma=8-s1'
     """
-    whole = training.asked(settings)
+    whole, config = training.asked(settings), training.configure(settings)
     special = {k: v for k, v in training.overrides(settings).items() if k in whole or k.startswith("data.")}
-    words = [str(settings["backbone"]), str(settings["method"]), *training.words(special)]
-    if (
-        settings.get("weights") == training.NONE
-        and training.starts_from(training.configure(settings), None) != training.NONE
-    ):
+    words = [config.backbone, config.method, *training.words(special)]
+    if settings.get("weights") == training.NONE and training.starts_from(config, None) != training.NONE:
         words.append("from-nothing")
     if select != "last":
         words.append(f"select={select}")
@@ -210,12 +193,8 @@ def evaluate_words(task: Task, evaluation: str, split: str) -> list[str]:
 
 def job(task: Task) -> Job:
     """The commands of a task: train, or go on, or nothing when that is done; then the evaluations that are missing."""
-    return Job(
-        task.name,
-        task.folder.with_name(f"{task.folder.name}.log"),
-        (partial(_train, task), *(partial(_evaluate, task, e) for e in task.evaluations)),
-        task.folder,
-    )
+    commands = (partial(_train, task), *(partial(_evaluate, task, e) for e in task.evaluations))
+    return Job(task.name, task.folder.with_name(f"{task.folder.name}.log"), commands, task.folder)
 
 
 def _papm(words: Sequence[str], stdout: Path | None = None) -> Command:
@@ -241,9 +220,8 @@ def collect(task: Task) -> dict[str, Any]:
     for evaluation in task.evaluations:
         printed = _printed(task, evaluation)
         if printed is None:
-            raise PapmError(
-                f"{evaluation_file(task.folder, evaluation)}: the evaluation left no result; see {task.folder.name}.log"
-            )
+            file = evaluation_file(task.folder, evaluation)
+            raise PapmError(f"{file}: the evaluation left no result; see {task.folder.name}.log")
         values = with_evaluation(values, evaluation, printed)
     write_json(task.result, values)
     return values

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from papm.study import training
+from papm.study.cells import Cell, Study
 from papm.study.results import Group, Result, assign
-from papm.study.tables import Cell, Study, in_words
 from papm.text import n_of
 
 DASH = "–"
@@ -39,29 +39,32 @@ class View:
     missing: tuple[Cell, ...]
     remarks: tuple[str, ...]
 
+    def groups(self) -> dict[tuple[str, str], Group | None]:
+        """(row, column) → its results, of a view without `everything`."""
+        return {(line.cell.row, line.cell.column): line.group for line in self.lines}
 
-def view(
-    study: Study,
-    results: Sequence[Result],
-    *,
-    select: str = "last",
-    everything: bool = False,
-) -> View:
+
+def view(study: Study, results: Sequence[Result], *, select: str = "last", everything: bool = False) -> View:
     """Lines for every cell: results with today's recipe and this selection; with `everything`, a line for each other too."""
     lines: list[Line] = []
     missing: list[Cell] = []
     others = elsewhere = 0
     for cell, groups in zip(study.cells, assign(study, results)):
-        today = [g for g in groups if g.select == select and not g.differences]
-        measured = [g for g in today if g.seeds]
+        measured = [g for g in groups if g.select == select and not g.differences and g.seeds]
         if not measured:
             missing.append(cell)
-        shown = groups if everything else measured
-        lines += [Line(cell, g) for g in shown if g.seeds] or [Line(cell, None)]
-        others += sum(len(g.seeds) for g in groups if g.differences)
-        elsewhere += sum(len(g.seeds) for g in groups if not g.differences and g.select != select)
-    remarks = _remarks(study, lines, missing, 0 if everything else others, 0 if everything else elsewhere, select)
-    return View(study, tuple(lines), select, everything, tuple(missing), tuple(remarks))
+        lines += [Line(cell, g) for g in (groups if everything else measured) if g.seeds] or [Line(cell, None)]
+        if not everything:
+            others += sum(len(g.seeds) for g in groups if g.differences)
+            elsewhere += sum(len(g.seeds) for g in groups if not g.differences and g.select != select)
+    remarks = [_said_missing(study, missing)]
+    for n, what in (
+        (others, "with other settings than today's recipe {} left out; --all shows them."),
+        (elsewhere, f"with another select than {select} {{}} left out."),
+    ):
+        if n:
+            remarks.append(f"{n_of(n, 'result')} {what.format('is' if n == 1 else 'are')}")
+    return View(study, tuple(lines), select, everything, tuple(missing), (*remarks, *_remarks(study, lines)))
 
 
 def measured(study: Study, results: Sequence[Result], select: str = "last") -> int:
@@ -69,38 +72,28 @@ def measured(study: Study, results: Sequence[Result], select: str = "last") -> i
     return len(study.cells) - len(view(study, results, select=select).missing)
 
 
-def _remarks(
-    study: Study, lines: Sequence[Line], missing: Sequence[Cell], others: int, elsewhere: int, select: str
-) -> list[str]:
+def _said_missing(study: Study, missing: Sequence[Cell]) -> str:
     total = len(study.cells)
+    if not missing:
+        return f"All {total} cells are measured." if total > 1 else "The cell is measured."
+    named = ": " + "; ".join(c.name for c in missing) if len(missing) <= 6 else ""
+    needs = ", ".join(dict.fromkeys(str(c.settings["dataset"]) for c in missing))
+    return f"Missing: {n_of(len(missing), 'cell')} of {total}{named}. Needed: {needs}."
+
+
+def _remarks(study: Study, lines: Sequence[Line]) -> list[str]:
+    """What must be known about the figures that are shown."""
     said = []
-    if missing:
-        named = ": " + "; ".join(c.name for c in missing) if len(missing) <= 6 else ""
-        needs = ", ".join(dict.fromkeys(str(c.settings["dataset"]) for c in missing))
-        said.append(f"Missing: {n_of(len(missing), 'cell')} of {total}{named}. Needed: {needs}.")
-    else:
-        said.append(f"All {total} cells are measured." if total > 1 else "The cell is measured.")
-    if others:
-        said.append(
-            f"{n_of(others, 'result')} with other settings than today's recipe {_is(others)} left out; --all shows them."
-        )
-    if elsewhere:
-        said.append(f"{n_of(elsewhere, 'result')} with another select than {select} {_is(elsewhere)} left out.")
     partly = sum(1 for line in lines if line.group and None in (line.group.mean(k) for k in range(len(study.metrics))))
     if partly:
-        said.append(
-            f"{n_of(partly, 'cell')} {'lacks' if partly == 1 else 'lack'} some figures; papm study run adds them."
-        )
+        verb = "lacks" if partly == 1 else "lack"
+        said.append(f"{n_of(partly, 'cell')} {verb} some figures; papm study run adds them.")
     own = [s for s in study.specials if any(s.settings.items() <= line.cell.special.items() for line in lines)]
-    said += [f"Own settings: {training.in_words(s.settings)} ({in_words(s)})." for s in own]
+    said += [f"Own settings: {training.in_words(s.settings)} ({s})." for s in own]
     files = {h for line in lines if line.group for h in line.group.of("weights_sha256") if h}
     if len(files) > 1:
         said.append(f"The trunks started from {len(files)} different files of weights.")
     return said
-
-
-def _is(n: int) -> str:
-    return "is" if n == 1 else "are"
 
 
 # -- texts ---------------------------------------------------------------------------------------------------------------
@@ -108,27 +101,46 @@ def _is(n: int) -> str:
 
 def columns(shown: View) -> list[str]:
     """Headings of the table."""
-    metrics = " / ".join(m.title for m in shown.study.figures)
-    place = ["on"] if len(_places(shown)) > 1 else []
-    extra = ["chosen by", "settings"] if shown.everything else []
-    best = ["best MAE on test"] if "mae" in shown.study.metrics else []
-    paper = _has_paper(shown)
-    return [
-        "",
-        *place,
-        *([f"paper {metrics}"] if paper else []),
-        f"measured {metrics}" if paper else metrics,
-        *(["difference"] if paper else []),
-        "range over seeds",
-        "seeds",
-        *best,
-        *extra,
-    ]
+    return list(_texts(shown, shown.lines[0]))
 
 
-def _has_paper(shown: View) -> bool:
-    """Whether there is a paper to compare with; a study of one's own may have none."""
-    return any(cell.paper for cell in shown.study.cells)
+def rows(shown: View) -> list[list[str]]:
+    """Every cell of the table as text."""
+    return [list(_texts(shown, line).values()) for line in shown.lines]
+
+
+def _texts(shown: View, line: Line) -> dict[str, str]:
+    """One line of the table: heading → text."""
+    study, group = shown.study, line.group or Group("", {}, ())
+    spread, digits = group.values(0), digits_of(study, 0)
+    out = {"": line.cell.row}
+    if len(_places(shown)) > 1:
+        out["on"] = line.cell.column
+    out |= _figures(study, line.cell, group)
+    between = f"{_text(min(spread), digits)} to {_text(max(spread), digits)}" if len(spread) > 1 else DASH
+    out |= {"range over seeds": between, "seeds": ", ".join(str(s.seed) for s in group.seeds) or DASH}
+    if "mae" in study.metrics:
+        out["best MAE on test"] = _text(group.best_on_test, digits_of(study, study.metrics.index("mae")))
+    if shown.everything:
+        out |= {"chosen by": group.select, "settings": training.in_words(group.differences)}
+    return out
+
+
+def _figures(study: Study, cell: Cell, group: Group) -> dict[str, str]:
+    """What the paper prints, what was measured, and how far they are apart; a study of one's own may have no paper."""
+    every = [(group.mean(k), cell.printed(k), digits_of(study, k)) for k in range(len(study.metrics))]
+    metrics = " / ".join(m.title for m in study.figures)
+    measured = " / ".join(_text(mean, digits) for mean, _, digits in every) + _split(group) if group.seeds else DASH
+    if not any(c.paper for c in study.cells):
+        return {metrics: measured}
+    apart = [(None if m is None or p is None else m - p, digits) for m, p, digits in every]
+    known = any(a is not None for a, _ in apart)
+    marks = "".join(f" [{n}]" for n in numbers(study, cell))
+    return {
+        f"paper {metrics}": (" / ".join(cell.paper) or DASH) + (" (quoted)" if cell.quoted else "") + marks,
+        f"measured {metrics}": measured,
+        "difference": " / ".join(_text(a, digits, "+") for a, digits in apart) if known else DASH,
+    }
 
 
 def _places(shown: View) -> set[str]:
@@ -136,51 +148,21 @@ def _places(shown: View) -> set[str]:
     return {line.cell.column for line in shown.lines}
 
 
-def rows(shown: View) -> list[list[str]]:
-    """Every cell of the table as text."""
-    named = "on" in columns(shown)
-    return [_row(shown, line, named) for line in shown.lines]
-
-
-def _row(shown: View, line: Line, named: bool) -> list[str]:
-    study, cell, group = shown.study, line.cell, line.group
-    digits = [digits_of(study, k) for k in range(len(study.metrics))]
-    marks = "".join(f" [{n}]" for n in numbers(study, cell))
-    paper = (" / ".join(cell.paper) if cell.paper else DASH) + (" (quoted)" if cell.quoted else "") + marks
-    compared = _has_paper(shown)
-    out = [cell.row, *([cell.column] if named else []), *([paper] if compared else [])]
-    if group is None:
-        out += [DASH] * (3 + compared + ("mae" in study.metrics))
-        return [*out, "", ""] if shown.everything else out
-    means = [group.mean(k) for k in range(len(digits))]
-    printed = [cell.printed(k) for k in range(len(digits))]
-    apart = [None if m is None or p is None else m - p for m, p in zip(means, printed)]
-    out.append(" / ".join(_text(m, d) for m, d in zip(means, digits)) + _where(group))
-    if compared:
-        known = any(a is not None for a in apart)
-        out.append(" / ".join(_text(a, d, "+") for a, d in zip(apart, digits)) if known else DASH)
-    spread = group.values(0)
-    out.append(f"{_text(min(spread), digits[0])} to {_text(max(spread), digits[0])}" if len(spread) > 1 else DASH)
-    out.append(", ".join(str(s.seed) for s in group.seeds))
-    if "mae" in study.metrics:
-        out.append(_text(group.best_on_test, digits[study.metrics.index("mae")]))
-    return [*out, group.select, training.in_words(group.differences)] if shown.everything else out
+def _numbered(study: Study) -> list[int]:
+    """The places of the notes that have a number: those on the whole table have none."""
+    return [k for k, n in enumerate(study.notes) if n.where]
 
 
 def numbers(study: Study, cell: Cell) -> list[int]:
-    """The numbers of the notes on a cell, as printed: notes on the whole table have none."""
-    special = [k for k, n in enumerate(study.notes) if not n.general]
-    return [1 + special.index(k) for k in cell.notes]
+    """The numbers of the notes on a cell, as printed."""
+    return [1 + _numbered(study).index(k) for k in cell.notes]
 
 
 def notes(shown: View) -> list[str]:
     """The notes that the lines refer to, and those on the whole table."""
-    study = shown.study
-    used = {k for line in shown.lines for k in line.cell.notes}
-    special = [k for k, n in enumerate(study.notes) if not n.general]
-    return [f"[{1 + special.index(k)}] {study.notes[k].text}" for k in special if k in used] + [
-        n.text for n in study.notes if n.general
-    ]
+    every, used = shown.study.notes, {k for line in shown.lines for k in line.cell.notes}
+    said = [f"[{n}] {every[k].text}" for n, k in enumerate(_numbered(shown.study), 1) if k in used]
+    return said + [n.text for n in every if not n.where]
 
 
 def caption(shown: View) -> str:
@@ -208,7 +190,7 @@ def _text(value: float | None, digits: int, sign: str = "") -> str:
     return f"{round(value, digits) + 0.0:{sign}.{digits}f}".replace("-", "−")  # + 0.0: no negative zero
 
 
-def _where(group: Group) -> str:
+def _split(group: Group) -> str:
     """The split, where it is not the test images."""
     splits = [s for s in group.of("split") if s not in (None, "test")]
     return f" ({', '.join(map(str, splits))})" if splits else ""
@@ -246,7 +228,10 @@ def to_json(shown: View) -> dict[str, Any]:
         "missing": [{"row": c.row, "column": c.column, "settings": dict(c.settings)} for c in shown.missing],
         "lines": [_line(study, line) for line in shown.lines],
         "remarks": list(shown.remarks),
-        "notes": [{"text": n.text, "rows": list(n.rows), "columns": list(n.columns)} for n in study.notes],
+        "notes": [
+            {"text": n.text, "rows": list(n.where.get("row", ())), "columns": list(n.where.get("column", ()))}
+            for n in study.notes
+        ],
     }
 
 

@@ -17,10 +17,10 @@ from papm.data import resize
 from papm.engine.build import resolve
 from papm.errors import ConfigError, unknown
 from papm.models.weights import PUBLISHED
+from papm.study.cells import NAMED
 
 RECORDED = ("steps", "crop", "batch")
 IDENTITY = ("dataset", "backbone", "method", "noise", "noise_kind", "correct")
-NAMED = ("dataset", "method", "backbone")
 # Settings that no longer exist. Trainings that left them at these values are what they are without them.
 GONE: Mapping[str, Any] = {
     "region": 0, "loss.balance": 0, "loss.w_count": 0, "loss.bounded": False, "loss.sigma_min": 3, "loss.ignore_border": 0,
@@ -84,59 +84,43 @@ def asked(settings: Mapping[str, Any]) -> dict[str, Any]:
 
 def of_config(config: TrainConfig, dataset: str, weights: str) -> dict[str, Any]:
     """The training of a configuration, every setting spelt out; `weights` is none or pretrained."""
-    values = {k: getattr(config, k) for k in (*RECORDED, *LEARNING)}
-    found = _flat(
-        dataset, config.backbone, config.method, config.noise, config.noise_kind, values,
-        config.loss, config.network, resize.resolved(dataset, config.options),
-    )  # fmt: skip
-    return {**found, "weights": weights}
+    own = {k: getattr(config, k) for k in (*RECORDED, *LEARNING)}
+    who = {"dataset": dataset, "backbone": config.backbone, "method": config.method}
+    moved = {"noise": config.noise, "noise_kind": config.noise_kind}
+    options = resize.resolved(dataset, config.options)
+    return _flat({**who, **moved, **own}, config.loss, config.network, options, weights)
 
 
 def done(result: Mapping[str, Any]) -> dict[str, Any]:
     """The training behind a result, every setting spelt out."""
-    options = result.get("options") or {}
-    defaults = TrainConfig()
-    values = {k: getattr(defaults, k) for k in LEARNING} | dict(options.get("training") or {})
-    values |= {
-        "steps": result.get("steps"),
-        "crop": options.get("crop", defaults.crop),
-        "batch": options.get("batch", defaults.batch),
-    }
-    found = _flat(
-        str(result["dataset"]), str(result["backbone"]), str(result["method"]),
-        float(result.get("noise") or 0), str(result.get("noise_kind", defaults.noise_kind)), values,
-        options.get("loss") or {}, options.get("network") or {}, options.get("data") or {},
-    )  # fmt: skip
+    defaults, options = TrainConfig(), result.get("options") or {}
+    own = {k: getattr(defaults, k) for k in LEARNING} | dict(options.get("training") or {})
+    own |= {"steps": result.get("steps"), **{k: options.get(k, getattr(defaults, k)) for k in ("crop", "batch")}}
+    who = {k: str(result[k]) for k in ("dataset", "backbone", "method")}
+    moved = {"noise": result.get("noise") or 0, "noise_kind": str(result.get("noise_kind", defaults.noise_kind))}
+    loss, network, data = (options.get(k) or {} for k in ("loss", "network", "data"))
+    weights = PRETRAINED if result.get("weights_sha256") else NONE
+    found = _flat({**who, **moved, **own}, loss, network, data, weights)
     method = methods.METHODS.get(str(result["method"]))
     live = {f"loss.{k}" for k in (losses.options(method.loss) if method else ())}
-    found = {k: v for k, v in found.items() if k in live or k not in GONE or v != GONE[k]}
-    return {**found, "weights": PRETRAINED if result.get("weights_sha256") else NONE}
+    return {k: v for k, v in found.items() if k in live or k not in GONE or v != GONE[k]}
 
 
 def _flat(
-    dataset: str,
-    backbone: str,
-    method: str,
-    noise: float,
-    noise_kind: str,
-    values: Mapping[str, Any],
-    loss: Mapping[str, Any],
-    network: Mapping[str, Any],
-    options: Mapping[str, Any],
+    own: Mapping[str, Any], loss: Mapping[str, Any], network: Mapping[str, Any], data: Mapping[str, Any], weights: str
 ) -> dict[str, Any]:
-    known = methods.method(method) if method in methods.METHODS else None
-    every_loss = {**(losses.options(known.loss) if known else {}), **loss}
+    """One flat mapping, the options of loss and network with their defaults; a method or network may be gone by now."""
+    method, backbone = own["method"], own["backbone"]
+    usual = losses.options(methods.method(method).loss) if method in methods.METHODS else {}
     every_network = {**(models.info(backbone).options if backbone in models.names() else {}), **network}
     return {
-        "dataset": dataset,
-        "backbone": backbone,
-        "method": method,
-        "noise": float(noise),
-        "noise_kind": noise_kind if noise else "",
-        **values,
-        **{f"loss.{k}": v for k, v in every_loss.items()},
+        **own,
+        "noise": float(own["noise"]),
+        "noise_kind": own["noise_kind"] if own["noise"] else "",
+        **{f"loss.{k}": v for k, v in {**usual, **loss}.items()},
         **{f"network.{k}": v for k, v in every_network.items()},
-        **{f"data.{k}": v for k, v in options.items()},
+        **{f"data.{k}": v for k, v in data.items()},
+        "weights": weights,
     }
 
 
@@ -181,23 +165,19 @@ def overrides(settings: Mapping[str, Any]) -> dict[str, Any]:
 def in_words(values: Mapping[str, Any]) -> str:
     """Settings as they are written on the command line.
 
-    >>> in_words({"steps": 20000, "network.offsets": False, "trunk_lr": None})
-    'steps=20000 network.offsets=false trunk_lr=null'
+    >>> in_words({"steps": 20000.0, "network.offsets": False, "trunk_lr": None, "cost": "l2"})
+    'steps=20000 network.offsets=false trunk_lr=null cost=l2'
     """
     return " ".join(words(values))
 
 
 def words(values: Mapping[str, Any]) -> list[str]:
     """The same one by one."""
-    return [f"{k}={word(v)}" for k, v in values.items()]
+    return [f"{k}={_word(v)}" for k, v in values.items()]
 
 
-def word(value: Any) -> str:
-    """A value as YAML reads it back.
-
-    >>> word(True), word(None), word(1.0), word("usual")
-    ('true', 'null', '1', 'usual')
-    """
+def _word(value: Any) -> str:
+    """A value as YAML reads it back."""
     if isinstance(value, bool):
         return "true" if value else "false"
     if value is None:

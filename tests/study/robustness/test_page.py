@@ -9,15 +9,15 @@ from typing import Any
 
 import pytest
 
-from papm.study.robustness import page, plan
-from papm.study.robustness import table as tables
+from papm.study.robustness import page, words
+from papm.study.robustness.figures import Figure, Table
+from papm.study.robustness.images import open_data
 from papm.study.robustness.plan import Asked
-from papm.study.robustness.table import Figure, Table
 
 
 @pytest.fixture
 def asked(tmp_path: Path) -> Asked:
-    opened = plan.open_data("synthetic:train=4,test=2,size=64,count=5-9", {}, "last", 0)
+    opened = open_data("synthetic:train=4,test=2,size=64,count=5-9", {}, "last", 0)
     return Asked(opened, ("gaussian", "hd-papm"), (0.0, 4.0, 8.0), "disc", out=tmp_path)
 
 
@@ -32,17 +32,15 @@ def figures(asked: Asked, images: int = 20) -> Table:
 
 
 def write(asked: Asked, table: Table) -> str:
-    return page.write_page(asked, plan.study(asked), table, asked.out / "p.html").read_text(encoding="utf-8")
+    return page.write_page(asked, table, asked.out / "p.html").read_text(encoding="utf-8")
 
 
 def test_table_charts_pictures_and_words(asked: Asked) -> None:
     table = figures(asked)
     html = write(asked, table)
-    assert tables.conclusion(table) in html and "gaussian errs least at 4 and 8 px" in html
+    assert words.conclusion(table) in html and "gaussian errs least at 4 and 8 px" in html
     assert "Training dots were moved by 4 and 8 px, each to anywhere within that distance" in html
-    assert re.search(
-        r'class="n best">12\.00 <span class="">\+20\.0 %</span><br><span class="interval">11\.00 to 13\.00', html
-    )
+    assert re.search(r'class="n best">12\.00  \+20\.0 %<br><span class="interval">11\.00 to 13\.00', html)
     assert html.count("<svg") == 2 and html.count("<img ") == 2 and "moved by 8 px: 64 × 64 px of" in html
     assert '<div class="warning"' not in html and "<script" not in html
     assert "tiny, 1,500 steps of 8 crops of 128 px" in html
@@ -89,7 +87,7 @@ def test_pictures_are_of_the_dots_that_training_sees(asked: Asked, monkeypatch: 
         return image
 
     monkeypatch.setattr(page, "draw_moved", draw)
-    assert len(page.pictures(asked, plan.study(asked))) == 2
+    assert len(page.pictures(asked)) == 2
     for (before, after), distance in zip(seen, (4.0, 8.0)):
         far = (after - before).norm(dim=1)
         assert len(far) and float(far.max()) <= distance + 1e-4 and float(far.max()) > 0  # disc: within the distance

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import re
 import typing
 from pathlib import Path
 from typing import Any
@@ -13,19 +14,24 @@ import torch
 
 from papm.config import TrainConfig
 from papm.data.writers import write_folder
-from papm.errors import ConfigError, DataError
+from papm.errors import ConfigError, DataError, PapmError
 from papm.points import spacing
 from papm.study import run, training
-from papm.study.robustness import plan
+from papm.study.robustness import images, plan
+from papm.study.robustness.images import open_data
 from papm.study.robustness.plan import Asked
 
 SPEC = "synthetic:train=4,test=2,size=64x96,count=5-9"
 
 
 def ask(folder: Path, spec: str = SPEC, **changes: Any) -> Asked:
-    opened = plan.open_data(spec, {}, "last", 0)
+    opened = open_data(spec, {}, "last", 0)
     given: dict[str, Any] = {"methods": ("gaussian", "hd-papm"), "distances": (0.0, 4.0), "out": folder / "out"}
     return Asked(opened, **{**given, **changes})
+
+
+def check(asked: Asked) -> None:
+    images.check_folder(asked.out, asked.data, asked.settings)
 
 
 def test_every_kind_of_displacement_is_explained() -> None:
@@ -33,7 +39,7 @@ def test_every_kind_of_displacement_is_explained() -> None:
 
 
 def test_distances_are_shares_of_the_distance_between_neighbours() -> None:
-    opened = plan.open_data(SPEC, {}, "last", 0)
+    opened = open_data(SPEC, {}, "last", 0)
     every = torch.cat([spacing(s.points, 1) for s in opened.splits.train])
     assert opened.spacing == pytest.approx(float(every.median()))
     assert plan.usual_distances(opened.spacing)[-1] == round(float(every.median()))
@@ -51,18 +57,18 @@ def test_names_are_checked() -> None:
     with pytest.raises(ConfigError, match="unknown method 'hd-pamp'; did you mean 'hd-papm'"):
         plan.read_methods("gaussian,hd-pamp")
     with pytest.raises(ConfigError, match="unknown kind of displacement 'rings'; did you mean 'ring'"):
-        plan.read_kind("rings")
+        plan.ask(SPEC, methods="gl", kind="rings", seeds=(0,))
 
 
 def test_a_method_may_have_settings_of_its_own(tmp_path: Path) -> None:
     names = plan.read_methods("hd-papm, hd-papm   loss.sigma=8 steps=3,p2p-papm network.offsets=false")
     assert names == ("hd-papm", "hd-papm loss.sigma=8 steps=3", "p2p-papm network.offsets=false")
     asked = ask(tmp_path, methods=names, settings={"steps": 7})
-    cells = {(c.row, c.column): training.configure(c.settings) for c in plan.study(asked).cells}
+    cells = {(c.row, c.column): training.configure(c.settings) for c in asked.study.cells}
     plain, own, points = (cells[name, "4 px"] for name in names)
     assert (plain.steps, dict(plain.loss), own.steps, dict(own.loss)) == (7, {}, 3, {"sigma": 8})
     assert points.backbone == "p2pnet" and points.network == {"trunk": "tiny", "offsets": False}
-    tasks = run.plan(plan.study(asked), [], asked.request)
+    tasks = run.plan(asked.study, [], asked.request)
     assert len({t.folder for t in tasks}) == len(tasks) == 6
 
 
@@ -91,14 +97,15 @@ def test_settings_that_no_method_has_alone(text: str, said: str) -> None:
     ],
 )
 def test_one_training_under_two_names_is_refused(tmp_path: Path, text: str) -> None:
-    names = plan.read_methods(text)
-    with pytest.raises(ConfigError, match=f"'{names[0]}' and '{names[1]}' are the same training"):
-        plan.study(ask(tmp_path, methods=names))
+    asked = ask(tmp_path, methods=plan.read_methods(text))
+    first, second = (re.escape(f"'{name}, exact'") for name in asked.methods)
+    with pytest.raises(ConfigError, match=f"{first} and {second} are the same training"):
+        run.plan(asked.study, [], asked.request)
 
 
 def test_the_study_is_methods_by_distances(tmp_path: Path) -> None:
     asked = ask(tmp_path, kind="disc", settings={"steps": 7})
-    made = plan.study(asked)
+    made = asked.study
     cells = {(c.row, c.column): c.settings for c in made.cells}
     assert list(cells) == [(m, d) for m in ("gaussian", "hd-papm") for d in ("exact", "4 px")]
     moved, exact = training.configure(cells["hd-papm", "4 px"]), training.configure(cells["hd-papm", "exact"])
@@ -108,7 +115,7 @@ def test_the_study_is_methods_by_distances(tmp_path: Path) -> None:
 
 def test_commands_say_how_dots_are_moved_and_nothing_moves_test_dots(tmp_path: Path) -> None:
     asked = ask(tmp_path, kind="gaussian")
-    tasks = run.plan(plan.study(asked), [], asked.request)
+    tasks = run.plan(asked.study, [], asked.request)
     words = [run.train_words(t, resume=False) for t in tasks]
     assert len(words) == 4 and all(w[1] == SPEC for w in words)
     assert [("noise=4" in w, "noise_kind=gaussian" in w) for w in words] == [(False, False), (True, True)] * 2
@@ -117,14 +124,14 @@ def test_commands_say_how_dots_are_moved_and_nothing_moves_test_dots(tmp_path: P
 
 def test_exact_dots_are_trained_once_for_all_kinds(tmp_path: Path) -> None:
     asked = ask(tmp_path)
-    ring, disc = plan.study(asked), plan.study(dataclasses.replace(asked, kind="disc"))
+    ring, disc = asked.study, dataclasses.replace(asked, kind="disc").study
     for a, b in zip(ring.cells, disc.cells):
         same = training.asked(a.settings) == training.asked(b.settings)
         assert same == (a.column == "exact")
 
 
 def test_methods_of_points_bring_their_network_along(tmp_path: Path) -> None:
-    cells = plan.study(ask(tmp_path, methods=("gaussian", "p2p-papm"))).cells
+    cells = ask(tmp_path, methods=("gaussian", "p2p-papm")).study.cells
     networks = {c.row: (c.settings["backbone"], c.settings.get("network.trunk")) for c in cells}
     assert networks == {"gaussian": ("tiny", None), "p2p-papm": ("p2pnet", "tiny")}
     assert plan.network_of("p2pnet", "vgg19") == {"backbone": "p2pnet"}
@@ -132,20 +139,20 @@ def test_methods_of_points_bring_their_network_along(tmp_path: Path) -> None:
     assert plan.usual_backbone(("p2p-papm network.offsets=false",), "cuda") == "p2pnet"
     with pytest.raises(ConfigError, match="'gaussian' trains networks that give density maps"):
         asked = ask(tmp_path, backbone="p2pnet")
-        run.plan(plan.study(asked), [], asked.request)
+        run.plan(asked.study, [], asked.request)
 
 
 def test_weights_are_part_of_a_training(tmp_path: Path) -> None:
     asked = ask(tmp_path, backbone="vgg19", weights={"": "none"})
-    assert {training.asked(c.settings)["weights"] for c in plan.study(asked).cells} == {"none"}
-    plain = plan.study(dataclasses.replace(asked, weights={}))
+    assert {training.asked(c.settings)["weights"] for c in asked.study.cells} == {"none"}
+    plain = dataclasses.replace(asked, weights={}).study
     assert {training.asked(c.settings)["weights"] for c in plain.cells} == {"pretrained"}
 
 
 def test_a_distance_beyond_the_images_is_refused(tmp_path: Path) -> None:
-    plan.study(ask(tmp_path, distances=(0.0, 32.0)))
+    assert ask(tmp_path, distances=(0.0, 32.0)).study.cells
     with pytest.raises(ConfigError, match="33 px is more than half of an image of 64 px; give at most 32"):
-        plan.study(ask(tmp_path, distances=(0.0, 33.0)))
+        assert ask(tmp_path, distances=(0.0, 33.0)).study.cells
 
 
 def test_data_without_test_images_is_refused(tmp_path: Path) -> None:
@@ -153,34 +160,34 @@ def test_data_without_test_images_is_refused(tmp_path: Path) -> None:
 
     write_folder(data.open_spec(SPEC)["train"], tmp_path / "photos" / "train")
     with pytest.raises(DataError, match="no test images to measure on; divide it with 'papm data split'"):
-        plan.open_data(f"folder:{tmp_path}/photos", {}, "last", 0)
+        open_data(f"folder:{tmp_path}/photos", {}, "last", 0)
 
 
 def test_a_folder_keeps_to_its_images(tmp_path: Path) -> None:
     asked = ask(tmp_path)
-    plan.check_folder(asked)
+    check(asked)
     assert not asked.out.exists()
-    plan.claim_folder(asked)
-    plan.check_folder(dataclasses.replace(asked, methods=("gl",), distances=(0.0, 2.0), seeds=(3,)))
+    images.claim_folder(asked.out, asked.data, asked.settings)
+    check(dataclasses.replace(asked, methods=("gl",), distances=(0.0, 2.0), seeds=(3,)))
     for other in (
         ask(tmp_path, SPEC + ",seed=1"),
         ask(tmp_path, SPEC + ",noise=0.1"),
         ask(tmp_path, settings={"noise_edge": "clip"}),
     ):
         with pytest.raises(ConfigError, match=r"holds results on synthetic:.* choose another --out"):
-            plan.check_folder(other)
-    (asked.out / plan.MARK).write_text("[", encoding="utf-8")
-    with pytest.raises(ConfigError, match="cannot be read"):
-        plan.check_folder(asked)
+            check(other)
+    (asked.out / images.MARK).write_text("[", encoding="utf-8")
+    with pytest.raises(PapmError, match="cannot be read"):
+        check(asked)
 
 
 def test_a_folder_of_something_else_is_refused(tmp_path: Path) -> None:
     (tmp_path / "out" / "results").mkdir(parents=True)
     with pytest.raises(ConfigError, match="holds something else"):
-        plan.check_folder(ask(tmp_path))
+        check(ask(tmp_path))
     (tmp_path / "file").write_text("x")
     with pytest.raises(ConfigError, match="holds something else"):
-        plan.check_folder(dataclasses.replace(ask(tmp_path), out=tmp_path / "file"))
+        check(dataclasses.replace(ask(tmp_path), out=tmp_path / "file"))
 
 
 def test_moved_dots_change_the_fingerprint(tmp_path: Path) -> None:
@@ -189,12 +196,12 @@ def test_moved_dots_change_the_fingerprint(tmp_path: Path) -> None:
     for split, dataset in data.open_spec(SPEC).items():
         write_folder(dataset, tmp_path / "photos" / split)
     spec = f"folder:{tmp_path}/photos"
-    before = plan.open_data(spec, {}, "last", 0)
+    before = open_data(spec, {}, "last", 0)
     assert before.folder == f"{tmp_path}/photos" and before.name == "folder"
-    assert plan.open_data(spec, {}, "last", 5).fingerprint == before.fingerprint
+    assert open_data(spec, {}, "last", 5).fingerprint == before.fingerprint
     file = next(f for f in sorted((tmp_path / "photos/train").rglob("*")) if f.suffix in (".txt", ".json", ".csv"))
     text = file.read_text()
     lines = text.splitlines() if file.suffix != ".json" else json.loads(text)
     assert len(lines) > 1
     file.write_text("\n".join(text.splitlines()[:-1]) + "\n")
-    assert plan.open_data(spec, {}, "last", 0).fingerprint != before.fingerprint
+    assert open_data(spec, {}, "last", 0).fingerprint != before.fingerprint

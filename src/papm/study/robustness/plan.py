@@ -1,29 +1,25 @@
-"""What `papm robustness` trains: methods are the rows of a study, distances that training dots are moved by its columns."""
+"""The study behind `papm robustness`: its rows are methods, its columns the distances that training dots are moved by."""
 
 from __future__ import annotations
 
-import hashlib
-import json
+import functools
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import torch
 
-from papm import data, methods, models
-from papm.data import base
-from papm.data.splits import Splits, choose
-from papm.errors import ConfigError, DataError, unknown
-from papm.files import write_json
-from papm.points import spacing
+from papm import config as configuration
+from papm import methods, models
+from papm.errors import ConfigError, unknown
+from papm.report.page import duration
 from papm.study import tables, training
-from papm.study.run import Request, slug
-from papm.study.tables import Study
+from papm.study.cells import Study
+from papm.study.robustness.images import SILENT, Data, open_data
+from papm.study.run import Request, Task, with_weights
+from papm.text import n_of
 
-# Two targets and two transports, each without and with the paper's kernel.
-METHODS = ("gaussian", "hd-papm", "dm-count", "al-papm")
 KINDS: Mapping[str, str] = {
     "ring": "each by exactly that far, in a random direction",
     "disc": "each to anywhere within that distance",
@@ -31,9 +27,6 @@ KINDS: Mapping[str, str] = {
 }
 SHARES = (0.25, 0.5, 1.0)  # of the distance between neighbours: from hardly visible to the next object's place
 USUAL = (4.0, 8.0, 16.0)  # px, where no image has two dots
-MARK = "asked.json"  # what the results in a folder belong to
-# Settings that change a result and are not among those by which a study tells results apart.
-SILENT = ("noise_edge", "val_fraction", "init")
 # Settings that are options of the command, or what the study itself varies.
 TAKEN: Mapping[str, str] = {
     "data": "the first argument", "method": "--methods", "backbone": "--backbone", "weights": "--weights",
@@ -42,20 +35,8 @@ TAKEN: Mapping[str, str] = {
 
 
 @dataclass(frozen=True)
-class Data:
-    """The images, as a study names them, and what their dots are like."""
-
-    spec: str
-    name: str
-    folder: str | None  # or what follows `synthetic:`
-    splits: Splits
-    spacing: float | None  # px from a training dot to its nearest neighbour, the median
-    fingerprint: str  # changes with any image's size or dot
-
-
-@dataclass(frozen=True)
 class Asked:
-    """A request in full."""
+    """A request in full, and the study that it is."""
 
     data: Data
     methods: tuple[str, ...]  # each with settings of its own where it has some: `hd-papm loss.sigma=8`
@@ -74,29 +55,59 @@ class Asked:
         folders = {} if self.data.folder is None else {self.data.name: self.data.folder}
         return Request(folders, self.weights, self.out / "runs", self.out / "results", self.seeds, self.select)
 
+    def to_json(self) -> dict[str, Any]:
+        """What is asked for, for other programs."""
+        keys = ("methods", "distances", "kind", "backbone", "seeds", "select")
+        return {"data": self.data.spec, "spacing": self.data.spacing, **{k: getattr(self, k) for k in keys}}
 
-def open_data(spec: str, options: Mapping[str, Any], select: str, seed: int, val_fraction: float = 0.1) -> Data:
-    """The images of `NAME:FOLDER`, a name or a path; refused where nothing could be measured on them."""
-    splits = data.open_spec(spec, **options)
-    chosen = choose(splits, select, val_fraction, seed)
-    if chosen.test is None:
-        raise DataError(f"{spec}: has no test images to measure on; divide it with 'papm data split'")
-    data.require_annotated(chosen.test)
-    name, root = data.parse_spec(spec)
-    drawn = str(root) if base.reader(name).make is not None else ""  # what is drawn has options in place of a folder
-    near = [spacing(s.points_inside, 1) for s in chosen.train if len(s.points_inside) > 1]
-    median = float(torch.cat(near).median()) if near else None
-    folder = None if root is None else str(root)
-    return Data(spec, name, folder, chosen, median or None, _fingerprint(splits, drawn))
+    @functools.cached_property
+    def study(self) -> Study:
+        """The table that is asked for; every cell is one training per seed."""
+        _refuse_far(self)
+        values = {
+            "title": f"Misplaced dots: {self.data.spec}",
+            "all": {"dataset": self.data.name},
+            "columns": [
+                {"name": in_pixels(d), "noise": d} | ({"noise_kind": self.kind} if d else {}) for d in self.distances
+            ],
+            "rows": [self._row(name) for name in self.methods],
+        }
+        return tables.parse(values, "robustness", "robustness")
+
+    def _row(self, name: str) -> dict[str, Any]:
+        own = {**network_of(name, self.backbone), **self.settings, **own_settings(name)}
+        return {"name": name, "method": method_of(name), **with_weights(own, self.weights)}
 
 
-def _fingerprint(splits: Mapping[str, data.Dataset], drawn: str) -> str:
-    made = hashlib.sha256(drawn.encode())
-    for split, dataset in sorted(splits.items()):
-        for sample in dataset:
-            made.update(f"{split}/{sample.name} {sample.size} {sample.count}\n".encode("utf-8", "replace"))
-            made.update(np.ascontiguousarray(sample.points.numpy()).tobytes())
-    return made.hexdigest()[:16]
+def ask(
+    spec: str,
+    settings: Sequence[str] = (),
+    *,
+    methods: str,
+    distances: str | None = None,
+    kind: str = "ring",
+    backbone: str | None = None,
+    **given: Any,
+) -> Asked:
+    """The words of the command as a request; the cheap mistakes are found before the data is read."""
+    values = training.read_settings(settings, TAKEN)
+    plain = {k: v for k, v in values.items() if "." not in k}
+    config = configuration.from_mapping({"select": "last", **plain})
+    values.pop("select", None)
+    names = read_methods(methods)
+    moved = None if distances is None else read_distances(distances)
+    if kind not in KINDS:
+        raise unknown("kind of displacement", kind, KINDS)
+    network = backbone or usual_backbone(names, config.device)
+    for name in names:
+        network_of(name, network)
+    options = {k.removeprefix("data."): v for k, v in values.items() if k.startswith("data.")}
+    opened = open_data(spec, options, config.select, given["seeds"][0], config.val_fraction)
+    moved = moved or usual_distances(opened.spacing)
+    return Asked(opened, names, moved, kind, network, settings=values, select=config.select, **given)
+
+
+# -- methods and distances -----------------------------------------------------------------------------------------------
 
 
 def usual_distances(median: float | None) -> tuple[float, ...]:
@@ -122,6 +133,11 @@ def read_distances(text: str) -> tuple[float, ...]:
     if not found or not all(0 <= d < float("inf") for d in found):
         raise ConfigError(f"--distances is pixels separated by commas, such as 0,4,8,16; got '{text}'")
     return tuple(sorted({0.0, *(d + 0.0 for d in found)}))
+
+
+def in_pixels(distance: float) -> str:
+    """A distance as columns are called."""
+    return f"{distance:g} px" if distance else "exact"
 
 
 def read_methods(text: str) -> tuple[str, ...]:
@@ -156,13 +172,6 @@ def own_settings(name: str) -> dict[str, Any]:
     return found
 
 
-def read_kind(text: str) -> str:
-    """A kind of displacement."""
-    if text not in KINDS:
-        raise unknown("kind of displacement", text, KINDS)
-    return text
-
-
 def usual_backbone(names: Sequence[str], device: str) -> str:
     """`tiny` on a CPU, else VGG19, or P2PNet where every method is one of points."""
     if device == "cpu" or (device == "auto" and not torch.cuda.is_available()):
@@ -170,95 +179,65 @@ def usual_backbone(names: Sequence[str], device: str) -> str:
     return "p2pnet" if all(methods.method(method_of(n)).network == "points" for n in names) else "vgg19"
 
 
-def network_of(method: str, backbone: str) -> dict[str, Any]:
-    """The settings of a method's network: methods of points have P2PNet, with a tiny trunk where the others are tiny.
+def network_of(name: str, backbone: str) -> dict[str, Any]:
+    """The settings of a row's network: methods of points have P2PNet, with a tiny trunk where the others are tiny.
 
-    >>> network_of("p2p-papm", "tiny"), network_of("hd-papm", "vgg19")
+    >>> network_of("p2p-papm", "tiny"), network_of("hd-papm loss.sigma=8", "vgg19")
     ({'backbone': 'p2pnet', 'network.trunk': 'tiny'}, {'backbone': 'vgg19'})
     """
-    if methods.method(method).network == models.info(backbone).kind or models.info(backbone).kind == "points":
+    kind = models.info(backbone).kind
+    if kind in ("points", methods.method(method_of(name)).network):
         return {"backbone": backbone}
     return {"backbone": "p2pnet", **({"network.trunk": "tiny"} if backbone == "tiny" else {})}
-
-
-def in_pixels(distance: float) -> str:
-    """A distance as columns are called."""
-    return f"{distance:g} px" if distance else "exact"
-
-
-def study(asked: Asked) -> Study:
-    """The table that is asked for; every cell is one training a seed."""
-    _refuse_far(asked)
-    rows: list[dict[str, Any]] = [
-        {
-            "name": m,
-            "method": method_of(m),
-            **network_of(method_of(m), asked.backbone),
-            **asked.settings,
-            **own_settings(m),
-        }
-        for m in asked.methods
-    ]
-    for row in rows:
-        row["weights"] = asked.weights.get(str(row["backbone"]), asked.weights.get("", "imagenet"))
-    columns = [{"name": in_pixels(d), "noise": d, **({"noise_kind": asked.kind} if d else {})} for d in asked.distances]
-    values = {
-        "title": f"Misplaced dots: {asked.data.spec}",
-        "metrics": ["mae", "rmse"],
-        "all": {"dataset": asked.data.name},
-        "columns": columns,
-        "rows": rows,
-    }
-    made = tables.parse(values, "robustness", "robustness")
-    _refuse_same(made)
-    return made
-
-
-def _refuse_same(study: Study) -> None:
-    """Two spellings of one training, or settings by which results are not told apart: both would be one run folder."""
-    seen: dict[str, str] = {}
-    for cell in study.cells:
-        row = seen.setdefault(slug(cell.settings, 0, "last"), cell.row)
-        if row != cell.row:
-            raise ConfigError(
-                f"--methods: '{row}' and '{cell.row}' are the same training; give settings that change what is learned"
-            )
 
 
 def _refuse_far(asked: Asked) -> None:
     """Beyond half an image there is no place left to move a dot to."""
     sides = sorted(min(s.size) for s in asked.data.splits.train)
     limit = sides[len(sides) // 2] / 2
-    for distance in asked.distances:
-        if distance > limit:
-            raise ConfigError(
-                f"--distances: {distance:g} px is more than half of an image of {2 * limit:g} px; give at most {limit:g}"
-            )
-
-
-def check_folder(asked: Asked) -> None:
-    """Refuse a folder that holds something else, or results on other images."""
-    mark, out = asked.out / MARK, asked.out
-    if not mark.exists():
-        if out.exists() and (not out.is_dir() or (out / "results").exists() or (out / "runs").exists()):
-            raise ConfigError(f"{out}: holds something else than a robustness study; choose another --out")
-        return
-    try:
-        theirs = json.loads(mark.read_text(encoding="utf-8"))
-        was = theirs["data"]
-    except (OSError, ValueError, KeyError, TypeError):
-        raise ConfigError(f"{mark}: cannot be read; choose another --out") from None
-    if {**theirs, "data": asked.data.spec} != _belongs_to(asked):
+    if (far := max(asked.distances)) > limit:
         raise ConfigError(
-            f"{out}: holds results on {was} with other images, dots or {', '.join(SILENT)}; choose another --out"
+            f"--distances: {far:g} px is more than half of an image of {2 * limit:g} px; give at most {limit:g}"
         )
 
 
-def claim_folder(asked: Asked) -> None:
-    """Say in the folder what its results belong to."""
-    write_json(asked.out / MARK, _belongs_to(asked))
+# -- before it begins ----------------------------------------------------------------------------------------------------
 
 
-def _belongs_to(asked: Asked) -> dict[str, str]:
-    silent = {k: str(asked.settings[k]) for k in SILENT if k in asked.settings}
-    return {"data": asked.data.spec, "images_and_dots": asked.data.fingerprint, **silent}
+def announcement(asked: Asked, tasks: Sequence[Task], each: Mapping[str, float], jobs: int) -> list[str]:
+    """What is about to happen, and how long it takes about; `each` is seconds of a training by row."""
+    near, far = asked.data.spacing, ", ".join(f"{d:g}" for d in asked.distances)
+    said = []
+    if asked.distances == usual_distances(near):
+        why = (
+            "since no training image has two dots"
+            if near is None
+            else (f"which is 0, ¼, ½ and 1 × the median distance between neighbouring training dots, {near:.1f} px")
+        )
+        said.append(f"Distances: {far} px, {why}; --distances sets others.")
+    total = len(asked.study.cells) * len(asked.seeds)
+    networks = dict.fromkeys(str(c.settings["backbone"]) for c in asked.study.cells)
+    said.append(
+        f"{n_of(len(asked.methods), 'method')} ({', '.join(asked.methods)}) × "
+        f"{n_of(len(asked.distances), 'distance')} ({far} px, {asked.kind}: {KINDS[asked.kind]}) × "
+        f"{n_of(len(asked.seeds), 'seed')}: "
+        f"{n_of(total, 'training')} on {' and '.join(networks)}, of which {total - len(tasks)} are done."
+    )
+    if tasks:
+        whole = sum(each[t.cell.row] for t in tasks)
+        least = duration(whole / min(jobs, len(tasks)))
+        at_once = f"; {jobs} at a time may take as little as {least}" if jobs > 1 else ""
+        one = ", ".join(f"{m} {duration(s)}" for m, s in each.items())
+        said.append(f"About {duration(whole)} one after another ({one} each){at_once}.")
+    return said
+
+
+def planned(asked: Asked, tasks: Sequence[Task], each: Mapping[str, float]) -> dict[str, Any]:
+    """The same for other programs."""
+    return {
+        **asked.to_json(),
+        "trainings": len(asked.study.cells) * len(asked.seeds),
+        "missing": [t.name for t in tasks],
+        "seconds_each": {m: round(s, 1) for m, s in each.items()},
+        "seconds": round(sum(each[t.cell.row] for t in tasks), 1),
+    }

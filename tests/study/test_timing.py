@@ -7,17 +7,17 @@ from typing import Any
 
 import pytest
 
-from papm.study import run, training
+from papm.study import run, timing, training
 from papm.study.results import Result
-from papm.study.robustness import plan, timing
+from papm.study.robustness.images import open_data
 from papm.study.robustness.plan import Asked
 
 
 def test_a_result_with_as_many_steps_says_how_long_it_took(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(timing, "_timed", lambda task, splits: 1000.0)
-    opened = plan.open_data("synthetic:train=4,test=2,size=64,count=5-9", {}, "last", 0)
+    opened = open_data("synthetic:train=4,test=2,size=64,count=5-9", {}, "last", 0)
     asked = Asked(opened, ("gaussian", "hd-papm"), (0.0, 4.0), out=tmp_path, settings={"steps": 9})
-    study = plan.study(asked)
+    study = asked.study
     tasks = run.plan(study, [], asked.request)
 
     def result(settings: dict[str, Any], seconds: float) -> Result:

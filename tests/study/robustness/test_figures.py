@@ -9,8 +9,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from papm.study.robustness import table as tables
-from papm.study.robustness.table import Figure, Table, clearly_less, conclusion, cost, winners
+from papm.study.robustness import figures, words
+from papm.study.robustness.figures import Figure, Table, clearly_less
+from papm.study.robustness.words import conclusion, cost
 
 RNG = np.random.default_rng(5)
 BASE = RNG.uniform(4, 12, 40)  # |error| of each of 40 images
@@ -35,7 +36,7 @@ def table(**rows: list[Figure | None]) -> Table:
 
 def test_a_method_is_named_where_it_is_better_on_the_same_images() -> None:
     t = table(gl=[figure(0), figure(3), figure(5)], al_papm=[figure(0.01), figure(1), figure(2)])
-    assert winners(t) == {0.0: None, 4.0: "al-papm", 8.0: "al-papm"}
+    assert t.winners == {0.0: None, 4.0: "al-papm", 8.0: "al-papm"}
     said = conclusion(t)
     assert said.startswith("In one training each, al-papm errs least at 4 and 8 px, by ")
     assert said.endswith("; with exact dots no method is clearly better than all the others.")
@@ -53,14 +54,14 @@ def test_different_winners_are_named_apart() -> None:
 
 def test_nobody_is_named_where_chance_explains_it() -> None:
     t = table(gl=[figure(0), figure(0.02)], bl=[figure(0.01), figure(0.03)])
-    assert set(winners(t).values()) == {None}
+    assert set(t.winners.values()) == {None}
     assert conclusion(t).startswith("In one training each, with exact dots and at 4 px no method is clearly better")
 
 
 def test_the_best_must_beat_every_other_method() -> None:
     close = {"gl": [figure(0.00)], "bl": [figure(0.01)], "sc": [figure(5)]}
-    assert winners(table(**close)) == {0.0: None}
-    assert winners(table(gl=close["gl"], sc=close["sc"])) == {0.0: "gl"}
+    assert table(**close).winners == {0.0: None}
+    assert table(gl=close["gl"], sc=close["sc"]).winners == {0.0: "gl"}
 
 
 def test_few_images_prove_nothing() -> None:
@@ -93,20 +94,20 @@ def test_without_the_images_the_intervals_must_be_apart() -> None:
 
 def test_several_seeds_are_said() -> None:
     t = table(gl=[figure(0, seeds=3)], bl=[figure(3, seeds=3)])
-    assert conclusion(t).startswith("Over the seeds, gl is best") and "with every seed (0, 1, 2)" in tables.basis(t)
+    assert conclusion(t).startswith("Over the seeds, gl is best") and "with every seed (0, 1, 2)" in words.basis(t)
     mixed = table(gl=[figure(0, seeds=3)], bl=[figure(3)])
     assert conclusion(mixed).startswith("With one seed only for some figures, gl errs least")
-    assert "--seeds 0,1,2" in tables.basis(table(gl=[figure(0)], bl=[figure(3)]))
+    assert "--seeds 0,1,2" in words.basis(table(gl=[figure(0)], bl=[figure(3)]))
 
 
 def test_what_is_not_measured_is_not_judged() -> None:
     t = table(gl=[figure(0), figure(3), None], bl=[figure(4), None, None])
-    assert t.whole == (0.0,) and list(winners(t)) == [0.0]
+    assert t.whole == (0.0,) and list(t.winners) == [0.0]
     assert conclusion(t).startswith("In one training each, gl errs least with exact dots, by")
     assert cost(t) == "What misplaced dots cost is not measured yet."
     nothing = table(gl=[None, None], bl=[None, None])
     assert conclusion(nothing) == "No distance is measured with every method yet."
-    assert tables.rows(nothing) == [["gl", "–", "–"], ["bl", "–", "–"]]
+    assert words.rows(nothing) == [["gl", "–", "–"], ["bl", "–", "–"]]
 
 
 def test_the_cost_is_of_the_largest_distance_and_says_what_is_unclear() -> None:
@@ -127,7 +128,7 @@ def test_change_is_none_without_exact_dots_or_errors() -> None:
 
 def test_rows_and_csv_agree() -> None:
     t = table(gl=[figure(0, seeds=2), figure(3, seeds=2)], bl=[figure(4, seeds=2), None])
-    lines = list(csv.DictReader(io.StringIO(tables.to_csv(t, "disc"))))
+    lines = list(csv.DictReader(io.StringIO(words.to_csv(t, "disc"))))
     assert [(r["method"], r["distance"], r["kind"]) for r in lines] == [
         ("gl", "0.0", ""), ("gl", "4.0", "disc"), ("bl", "0.0", ""), ("bl", "4.0", "disc")
     ]  # fmt: skip
@@ -137,7 +138,7 @@ def test_rows_and_csv_agree() -> None:
     assert float(lines[1]["change"]) == pytest.approx(found.mae / t.figures["gl", 0.0].mae - 1)
     assert lines[0]["best"] == "True" and lines[1]["best"] == "False"  # bl has no figure at 4 px
     assert lines[3]["mae"] == "" and lines[3]["seeds"] == ""
-    first = tables.rows(t)[0]
+    first = words.rows(t)[0]
     assert first[0] == "gl" and f"{found.mae:.2f}" in first[2] and " to " in first[2] and "+" in first[2]
 
 
@@ -146,13 +147,13 @@ def test_the_interval_of_several_seeds_is_the_mean_of_their_ends(tmp_path: Path)
 
     def seed(number: int, mae: float, ends: list[float] | None) -> Seed:
         values = {"dataset": "synthetic", "mae": mae, "rmse": 2 * mae, "intervals": {"mae": ends} if ends else {}}
-        return Seed(number, (mae,), None, (Result(Path(f"a-s{number}.json"), values, {}),))
+        return Seed(number, (mae, 2 * mae), None, (Result(Path(f"a-s{number}.json"), values, {}),))
 
     both = Group("last", {}, (seed(0, 4.0, [3.0, 5.0]), seed(1, 6.0, [4.0, 9.0])))
-    found = tables._figure(both, tmp_path)
+    found = figures._figure(both, tmp_path)
     assert found is not None and found.maes == (4.0, 6.0) and found.seeds == (0, 1)
     assert found.interval == (3.5, 7.0) and found.rmse == 10.0 and found.spread == (4.0, 6.0)
-    one = tables._figure(Group("last", {}, (seed(0, 4.0, [3.0, 5.0]), seed(1, 6.0, None))), tmp_path)
+    one = figures._figure(Group("last", {}, (seed(0, 4.0, [3.0, 5.0]), seed(1, 6.0, None))), tmp_path)
     assert one is not None and one.interval is None
 
 
@@ -163,8 +164,10 @@ def test_errors_come_from_the_runs_of_the_results(tmp_path: Path) -> None:
     folder.mkdir(parents=True)
     (folder / "predictions.csv").write_text("image,predicted,truth\nx,3,1\ny,5,9\n")
     values = {"dataset": "synthetic", "mae": 3.0}
-    assert tables._errors([Result(Path("a-s0.json"), values, {})], tmp_path) == {"x": 2.0, "y": 4.0}
-    assert tables._errors([Result(Path("a-s0.json"), {**values, "mae": 4.0}, {})], tmp_path) == {}  # another training's
-    assert tables._errors([Result(Path("a-s1.json"), values, {})], tmp_path) == {}
+    assert figures._errors([Result(Path("a-s0.json"), values, {})], tmp_path) == {"x": 2.0, "y": 4.0}
+    assert (
+        figures._errors([Result(Path("a-s0.json"), {**values, "mae": 4.0}, {})], tmp_path) == {}
+    )  # another training's
+    assert figures._errors([Result(Path("a-s1.json"), values, {})], tmp_path) == {}
     (folder / "predictions.csv").write_text("image,predicted,truth\nx,three,1\n")
-    assert tables._errors([Result(Path("a-s0.json"), values, {})], tmp_path) == {}
+    assert figures._errors([Result(Path("a-s0.json"), values, {})], tmp_path) == {}
