@@ -22,10 +22,10 @@ def refuse_settings_as_options(argv: Sequence[str]) -> None:
     Traceback (most recent call last):
     papm.errors.ConfigError: --steps is a setting, not an option: write steps=5
     """
-    from papm import config as configuration
-
     if not argv or argv[0] != "train":
         return
+    from papm import config as configuration  # it imports torch, which takes seconds
+
     known = {*configuration.names(), "learning_rate", "epochs"} - set(OPTIONS)
     for k, word in enumerate(argv):
         if word == "--":

@@ -10,14 +10,11 @@ from typing import Annotated
 
 import typer
 
-from papm.cli.data import Data, Json, Options
+from papm.cli import ui
+from papm.cli.options import Data, Json, Options
 from papm.text import n_of
 
 SHOWN = 50  # findings listed without --all
-
-
-def add(app: typer.Typer) -> None:
-    app.command("check", short_help="Read everything and list what is wrong.")(check)
 
 
 def check(
@@ -32,7 +29,6 @@ def check(
 
     Example: papm data check photos/
     """
-    from papm.cli import ui
     from papm.data import base
     from papm.data import check as checks
     from papm.data.spec import parse, reader_options

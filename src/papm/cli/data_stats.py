@@ -8,21 +8,19 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from papm.cli.data import Data, Json, Options, Split, opened
+from papm.cli import ui
+from papm.cli.data import opened
+from papm.cli.options import Data, Json, Options
 from papm.errors import ConfigError
 
 if TYPE_CHECKING:
     from papm.data.base import Dataset
 
 
-def add(app: typer.Typer) -> None:
-    app.command("stats", short_help="Draw how counts and distances are spread, as text or a page.")(stats)
-
-
 def stats(
     data: Data,
     options: Options = None,
-    split: Split = None,
+    split: Annotated[str | None, typer.Option(help="Only this split.")] = None,
     html: Annotated[
         Path | None, typer.Option(help="Write a page with charts and the images that deserve a look to this file.")
     ] = None,
@@ -36,7 +34,6 @@ def stats(
 
     papm data stats photos/ --html photos.html
     """
-    from papm.cli import ui
     from papm.data.summary import spread
 
     splits = opened(data, options, split)
@@ -60,7 +57,6 @@ def stats(
 
 def _page(path: Path, data: str, opened: Mapping[str, Dataset]) -> None:
     """The page of a dataset; its images are looked at once for those that occur in two splits."""
-    from papm.cli import ui
     from papm.data.near_duplicates import near_duplicates
     from papm.report.dataset import write_dataset_page
 

@@ -9,8 +9,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from papm.cli.data import Data, Json, Options, opened
-from papm.errors import ConfigError, unknown
+from papm.cli import ui
+from papm.cli.data import opened
+from papm.cli.options import Data, Json, Options, one_of
+from papm.errors import ConfigError
 from papm.text import n_of
 
 if TYPE_CHECKING:
@@ -20,12 +22,6 @@ Inside = Annotated[bool, typer.Option("--inside-only", help="Leave out points th
 Link = Annotated[bool, typer.Option("--link", help="Link the images instead of copying them.")]
 Out = Annotated[Path, typer.Option(help="The folder to write; new or empty.")]
 Seed = Annotated[int, typer.Option(help="Random seed.", min=0)]
-
-
-def add(app: typer.Typer) -> None:
-    app.command("convert", short_help="Write a dataset as a folder, or for an annotation tool.")(convert)
-    app.command("split", short_help="Divide a dataset into train, val and test.")(split)
-    app.command("displace", short_help="Write a dataset with its dots moved, missed, doubled.")(displace)
 
 
 def convert(
@@ -75,7 +71,6 @@ def split(
 
     Example: papm data split photos/ --out divided --val 0.1 --test 0.2
     """
-    from papm.cli import ui
     from papm.data import convert as io
 
     if not (val >= 0 and test >= 0 and val + test < 1):
@@ -111,19 +106,16 @@ def displace(
     from papm.data import convert as io
     from papm.data.click_model import Annotator, annotate_dataset
 
-    kinds: dict[str, Any] = {"ring": "ring", "disc": "disc", "gaussian": "gaussian", "extent": "extent"}
-    edges: dict[str, Any] = {"redraw": "redraw", "clip": "clip", "drop": "drop"}
-    for what, given, known in (("kind", kind, kinds), ("edge rule", edge, edges)):
-        if given not in known:
-            raise unknown(what, given, known)
+    one_of("kind", kind, ("ring", "disc", "gaussian", "extent"))
+    one_of("edge rule", edge, ("redraw", "clip", "drop"))
     noise = (0.35 if kind == "extent" else 8.0) if noise is None else noise
     if not 0 <= noise < float("inf"):
         raise ConfigError(f"--noise is a finite number ≥ 0, not {noise:g}")
-    annotator = Annotator(kinds[kind], noise, missed=missed, doubled=doubled, edge=edges[edge])
+    annotator = Annotator(kind, noise, missed=missed, doubled=doubled, edge=edge)  # type: ignore[arg-type]
     io.check_out(out)
     found = io.writable(opened(data, options))
-    if split is not None and split not in found:
-        raise unknown("split", split, found)
+    if split is not None:
+        one_of("split", split, tuple(found))
     moved = {s: annotate_dataset(d, annotator, seed) if split in (None, s) else d for s, d in found.items()}
     moving = {"noise": noise, "kind": kind, "edge": edge, "missed": missed, "doubled": doubled, "seed": seed}
     made = {"data": data, "displaced": [s for s in found if split in (None, s)], **moving}
@@ -134,7 +126,6 @@ def _write(
     splits: Mapping[str, Dataset], out: Path, json: bool, before: Mapping[str, int] | None = None, **how: Any
 ) -> None:
     """Write splits and say how many images and points there are; `before`: points they had."""
-    from papm.cli import ui
     from papm.data import convert as io
 
     with ui.items("writing", sum(map(len, splits.values()))) as advance:

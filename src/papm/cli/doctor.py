@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import os
-from typing import Annotated
 
-import typer
+from papm.cli import ui
+from papm.cli.options import Json
 
 WORDS = {
     "cuda": "CUDA of torch",
@@ -15,11 +15,7 @@ WORDS = {
 }
 
 
-def add(app: typer.Typer) -> None:
-    app.command("doctor", short_help="Say what this machine offers.")(doctor)
-
-
-def doctor(json: Annotated[bool, typer.Option("--json", help="Print as JSON.")] = False) -> None:
+def doctor(json: Json = False) -> None:
     """Say what this machine offers and whether anything is missing.
 
     Example: papm doctor
@@ -29,7 +25,6 @@ def doctor(json: Annotated[bool, typer.Option("--json", help="Print as JSON.")] 
 
     import torch
 
-    from papm.cli import ui
     from papm.engine.fast_paths import c_paths, cuda_paths
     from papm.engine.run_folder import environment
     from papm.files import cache_root

@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from papm.cli import ui
+from papm.cli.options import Json
 from papm.errors import ConfigError, PapmError
 from papm.text import n_of
 
@@ -14,16 +16,12 @@ if TYPE_CHECKING:
     from papm.metrics.counting import PairedDifference
 
 
-def add(app: typer.Typer) -> None:
-    app.command("report", short_help="Write the page of a run, or compare several.")(report)
-
-
 def report(
     runs: Annotated[list[Path], typer.Argument(help="A run folder, or several to compare.")],
     out: Annotated[
         Path | None, typer.Option(help="With several: the page to write; comparison.html beside the first run.")
     ] = None,
-    json: Annotated[bool, typer.Option("--json", help="With several: print the comparison as JSON.")] = False,
+    json: Json = False,
 ) -> None:
     """Write report.html of a run again, from what its folder holds; of several runs, compare them.
 
@@ -36,7 +34,6 @@ def report(
 
     papm report runs/first runs/second
     """
-    from papm.cli import ui
 
     if len(runs) > 1:
         _compare(runs, out, json)
@@ -49,7 +46,6 @@ def report(
 
 
 def _compare(folders: list[Path], out: Path | None, json: bool) -> None:
-    from papm.cli import ui
     from papm.metrics.counting import FEWEST
     from papm.report.compare import ComparedRun, differences, together, write_comparison
     from papm.report.load import number, read_run

@@ -14,13 +14,12 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from papm import models
+from papm import metrics, models
 from papm.data.base import Dataset, require_annotated
 from papm.data.nwpu_files import read_ground_truth, read_predictions
 from papm.errors import DataError
 from papm.files import guarded, write_text
-from papm.metrics import localization
-from papm.metrics.localization import QnrfScore, RadiusScore, box_sigmas
+from papm.metrics import QnrfScore, RadiusScore, box_sigmas
 from papm.predict.ensemble import Ensemble
 from papm.predict.predictor import Counter
 from papm.structures import Sample
@@ -84,8 +83,8 @@ def nwpu(points: PointSet, radii: Sequence[float] = (), on_item: OnItem | None =
     """Pairs within the size of the object, or within fixed radii in pixels."""
     if not radii:
         sizes = (points.sigma_s, points.sigma_l, points.levels)
-        return Localization(points, localization.nwpu(points.predicted, points.truth, *sizes, on_item=on_item))
-    found = {f"{r:g} px": localization.within(points.predicted, points.truth, r, on_item=on_item) for r in radii}
+        return Localization(points, metrics.nwpu(points.predicted, points.truth, *sizes, on_item=on_item))
+    found = {f"{r:g} px": metrics.within(points.predicted, points.truth, r, on_item=on_item) for r in radii}
     return Localization(points, found, fixed=True)
 
 
@@ -93,7 +92,7 @@ def qnrf(
     points: PointSet, matching: Literal["greedy", "maximum"] = "greedy", on_item: OnItem | None = None
 ) -> Localization:
     """Pairs at 1 to 100 px."""
-    score = localization.qnrf(points.predicted, points.truth, matching=matching, on_item=on_item, scores=points.scores)
+    score = metrics.qnrf(points.predicted, points.truth, matching=matching, on_item=on_item, scores=points.scores)
     return Localization(points, qnrf=score)
 
 
