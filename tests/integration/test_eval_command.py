@@ -182,7 +182,7 @@ class TestPointsOfAModel:
             world.run, SCENES, "--localization", "qnrf"
         ).out.replace("\n", " ")
         said = papm(world.run, SCENES, "--localization", "qnrf", "--matching", "maximum", "--json").json
-        assert said["f1"] == pytest.approx(qnrf(found, truth, matching="maximum").f1.mean())
+        assert said["f1"] == pytest.approx(qnrf(found, truth, matching="maximum").curves["f1"].mean())
 
 
 class TestFiles:
