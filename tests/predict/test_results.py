@@ -17,7 +17,6 @@ from papm.errors import DataError
 from papm.files import unguarded
 from papm.predict.prediction import Prediction
 from papm.predict.results import (
-    atomic,
     file_names,
     write_counts,
     write_densities,
@@ -154,21 +153,6 @@ def test_file_names_are_safe_and_distinct(names: list[str]) -> None:
 
 def test_file_names_escape_no_folder() -> None:
     assert file_names(["../../etc/passwd", "C:\\x.png", "A.jpg", "a.jpg"]) == ["etc_passwd", "C_x", "A", "a-2"]
-
-
-def test_a_failed_write_leaves_the_old_file_and_no_litter(tmp_path: Path) -> None:
-    path = tmp_path / "counts.csv"
-    path.write_text("old")
-
-    def fail() -> None:
-        with atomic(path, "w") as file:
-            file.write("half")
-            raise RuntimeError("killed")
-
-    with pytest.raises(RuntimeError):
-        fail()
-    assert path.read_text() == "old"
-    assert list(tmp_path.iterdir()) == [path]
 
 
 def test_results_are_on_the_disk_before_they_take_their_place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -99,13 +99,13 @@ def within(
     >>> within([[[0.0, 3.0], [9.0, 9.0]]], [[[0.0, 0.0]]], 3.0).total
     PointScore(tp=1, fp=1, fn=0)
     """
-    one = float(radius) if isinstance(radius, (int, float, np.number)) else None
-    same_length(truth, predictions=predicted, radii=None if one is not None else radius, levels=levels)
+    each = None if isinstance(radius, (int, float, np.number)) else radius
+    same_length(truth, predictions=predicted, radii=each, levels=levels)
     images = []
     by_level = np.zeros((LEVELS, 2), np.int64)  # found, objects
     for k, (p, t) in enumerate(zip(predicted, truth)):
         xy, objects = array(p, columns=2), array(t, columns=2)
-        reach = np.full(len(objects), one) if one is not None else array(radius[k])  # type: ignore[index]
+        reach = np.full(len(objects), radius, np.float64) if each is None else array(each[k])
         level = np.zeros(len(objects), np.int64) if levels is None else _levels(levels[k])
         if len(reach) != len(objects) or len(level) != len(objects):
             raise DataError(
