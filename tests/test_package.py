@@ -82,6 +82,7 @@ ignore_missing_imports = true
 """
 
 
+@pytest.mark.slow
 def test_a_misspelt_name_is_an_error_to_a_type_checker(tmp_path: Path) -> None:
     """Everything that `papm.` offers has a type, and nothing else passes."""
     pytest.importorskip("mypy")

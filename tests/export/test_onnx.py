@@ -178,6 +178,7 @@ def call(*words: object) -> int:
     return 0
 
 
+@pytest.mark.slow
 def test_the_command_writes_checks_and_says(run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     file = tmp_path / "new" / "model.onnx"
     assert call("export", run, "--out", file) == 0

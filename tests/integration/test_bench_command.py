@@ -65,6 +65,7 @@ def test_wrong_usage(capsys: pytest.CaptureFixture[str]) -> None:
     assert papm("targest") == 2 and papm("targets", "--points", "0") == 2 and papm("targets", "--sigma", "0") == 2
 
 
+@pytest.mark.slow
 def test_transport(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
     small = ["transport", "--points", "12", "--images", "2", "--crop", "64", "--repeat", "1"]
     assert papm(*small, "--json") == 0

@@ -193,6 +193,7 @@ def test_nothing_is_asked_of_cells_that_do_not_count() -> None:
     assert float(out.total.detach()) == pytest.approx(0, abs=1e-5)
 
 
+@pytest.mark.slow
 def test_gradients_of_both_sides() -> None:
     density, points, context = scene((3, 0), side=32)
     loss = make(side=3, channels=1).double()

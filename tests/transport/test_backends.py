@@ -105,6 +105,7 @@ def _host() -> ModuleType:
     return module
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("name", "lanes", "cluster"), [("ggd-l2", 8, 1), ("l2", 4, 3), ("ggd-l2", 1, 2)])
 def test_cuda_kernel_on_the_host(tmp_path: Path, name: str, lanes: int, cluster: int) -> None:
     """The source that a GPU runs, with a thread for each of its threads."""

@@ -36,11 +36,7 @@ def doctor(json: Json = False) -> None:
     facts["cache"] = str(cache)
     facts["cache_free_gb"] = round(shutil.disk_usage(base).free / 1e9, 1)
     facts["cache_writable"] = os.access(base, os.W_OK)
-    for module, gives in (
-        ("onnx", "papm export"),
-        ("onnxruntime", "its check"),
-        ("cv2", "videos"),
-    ):
+    for module, gives in {"onnx": "papm export", "onnxruntime": "its check", "cv2": "videos"}.items():
         facts[f"{module} ({gives})"] = find_spec(module) is not None
     with ui.err.status("building what is compiled at first use"):
         facts["c_loops"], facts["cuda_kernels"] = c_paths(), cuda_paths()
