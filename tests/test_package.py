@@ -63,6 +63,7 @@ def test_front_door() -> None:
         _ = papm.nothing
 
 
+@pytest.mark.slow
 def test_the_parts_that_users_name_are_found_without_an_import_of_their_own() -> None:
     assert python("import papm; print(papm.structures.PointBatch.__name__, papm.points.flip.__name__)").split() == [
         "PointBatch",

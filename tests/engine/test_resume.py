@@ -195,6 +195,7 @@ def test_a_made_up_evaluation_is_made_once(tmp_path: Path, monkeypatch: pytest.M
     assert steps == ["6", "12"]
 
 
+@pytest.mark.slow
 def test_signals_are_as_they_were_and_networks_are_let_go(tmp_path: Path) -> None:
     def alive() -> int:
         gc.collect()
@@ -277,6 +278,7 @@ def cut_short(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("change", [
     *(pytest.param((key, None), id=f"no {key}") for key in ("step", "network", "optimizer", "loss", "log")),
     *(pytest.param((key, {}), id=f"empty {key}") for key in ("network", "optimizer", "log", "state_dict")),

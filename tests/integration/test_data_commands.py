@@ -413,6 +413,7 @@ def test_displace_moves_by_the_noise(papm: Papm, tmp_path: Path) -> None:
         assert all(torch.equal(a.points, b.points) for a, b in zip(dataset, after[split], strict=True))
 
 
+@pytest.mark.slow
 def test_displace_kinds_and_chances(papm: Papm, tmp_path: Path) -> None:
     total = sum(s.count for d in data.open_spec(SCENES).values() for s in d)
 

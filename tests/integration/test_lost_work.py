@@ -98,6 +98,7 @@ def test_after_a_full_disk_a_run_goes_on_or_starts_anew(run_papm: Run, whole: Pa
     do_as_told(run_papm, whole, tmp_path / "run", code, err)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("size", [1100, 2200])
 def test_a_real_full_disk(run_papm: Run, whole: Path, tmp_path: Path, size: int) -> None:
     def mount(option: str) -> bool:

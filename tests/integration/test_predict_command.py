@@ -233,6 +233,7 @@ def test_a_dry_run_speaks_in_sentences(run_papm: Run, recwarn: pytest.WarningsRe
     assert code == 0 and {"step_ms", "wall_minutes", "peak_memory_gb"} <= set(json.loads(said))
 
 
+@pytest.mark.slow
 def test_a_dry_run_says_what_the_run_would_start_from(run_papm: Run) -> None:
     words = ("train", "synthetic:train=4,test=2,size=64", "--backbone", "csrnet", "--dry-run", "crop=32", "batch=1")
     code, _, said = run_papm(*words, "select=last")

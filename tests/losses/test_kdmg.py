@@ -211,6 +211,7 @@ def test_gradients_of_both_sides() -> None:
     assert torch.autograd.gradcheck(total, (density[..., :4, :4].clone().requires_grad_(), *parameters))
 
 
+@pytest.mark.slow
 def test_counter_and_generator_learn_together_and_keep_the_count() -> None:
     density, points, context = scene((6, 11))
     loss = make(channels=8)  # to be quick

@@ -211,6 +211,7 @@ def test_noise_of_the_kind_assumed_is_likelier_than_other_errors() -> None:
     assert float(loss(mean[None] + shuffled, [dots]).terms["likelihood"]) > 1.5 * likely
 
 
+@pytest.mark.slow
 def test_gradient() -> None:
     density, points = scene()
     loss = losses.create("noisecc", rank=20)

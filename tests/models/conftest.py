@@ -5,6 +5,9 @@ from __future__ import annotations
 import pytest
 
 OF_EVERY_NETWORK = (
+    "test_shape_sign_and_dtype",
+    "test_gradients_reach_every_parameter",
+    "test_a_batch_of_no_images_gives_a_batch_of_no_outputs",
     "test_two_steps_lower_the_loss",
     "test_what_was_learned_is_what_is_loaded",
     "test_every_size_has_a_count",
@@ -20,10 +23,12 @@ OF_EVERY_NETWORK = (
     "test_the_table_tells_the_truth",
 )
 SMALL = ("tiny", "lite")
+LARGE = ("test_csrnet.py", "test_man.py", "test_msfanet.py")  # files of large networks
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         function, _, case = item.name.partition("[")
-        if function in OF_EVERY_NETWORK and not any(name in case.rstrip("]").split("-") for name in SMALL):
+        large = function in OF_EVERY_NETWORK and not any(name in case.rstrip("]").split("-") for name in SMALL)
+        if large or item.path.name in LARGE:
             item.add_marker(pytest.mark.slow)

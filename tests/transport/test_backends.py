@@ -36,6 +36,7 @@ def problem(
     return WindowProblem(xy, size, 8, cost, 10.0, window), a, b
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["l2", "ggd-l2", "ggd-l1"])
 def test_compiled_loop(name: str) -> None:
     if not native.available():
