@@ -94,16 +94,17 @@ def predict(
 
 def _film(film: CountedVideo, path: Path, how: ImageFiles, every: float) -> None:
     """Count in a video as in the images, and write its page."""
-    from papm.predict.folder import Unreadable, region_of
-    from papm.predict.video_counts import count_video, open_video
+    from papm.predict.folder import region_of
+    from papm.predict.video import Video
+    from papm.predict.video_counts import count_video
     from papm.report.video import write_film_page
 
     try:
         region = region_of(how.regions, path)
-        with open_video(path) as video, ui.items(f"counting {film.name}", video.expected(every)) as advance:
+        with Video(path) as video, ui.items(f"counting {film.name}", video.expected(every)) as advance:
             asked: dict[str, Any] = {"points": how.points, "overlays": how.overlays, "region": region}
             count_video(film, video, how.counter, every=every, on_item=advance, on_tile=advance.part, **asked)
-    except Unreadable as error:
+    except DataError as error:
         how.faults.append(str(error))
     finally:
         if film.frames:

@@ -21,7 +21,7 @@ from typing import Any
 
 import numpy as np
 
-from papm.errors import DataError
+from papm.errors import DataError, WriteError
 from papm.files import guarded, replacing
 from papm.predict.prediction import Prediction
 
@@ -199,7 +199,7 @@ def _write(files: Mapping[Path, bytes]) -> list[Path]:
                 file.flush()
                 os.fsync(file.fileno())
     except OSError as error:
-        raise DataError(f"{path}: cannot be written ({error.strerror or error})") from error
+        raise WriteError(f"{path}: cannot be written ({error.strerror or error})") from error
     return list(files)
 
 
