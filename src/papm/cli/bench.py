@@ -6,13 +6,13 @@ from collections.abc import Mapping, Sequence
 from importlib.util import find_spec
 from typing import Annotated, Any
 
-import typer
+from typer import Exit, Option, echo
 
 from papm.cli import ui
 from papm.cli.options import Json, height_width
 from papm.text import n_of
 
-Repeat = Annotated[int, typer.Option(help="Timed rounds; each runs every candidate once.", min=1)]
+Repeat = Annotated[int, Option(help="Timed rounds; each runs every candidate once.", min=1)]
 
 
 def list_benches(json: Json = False) -> None:
@@ -25,14 +25,14 @@ def list_benches(json: Json = False) -> None:
         ui.print_json(found)
         return
     for bench in found:
-        typer.echo(f"{bench['name']:16}{bench['summary']}")
+        echo(f"{bench['name']:16}{bench['summary']}")
 
 
 def targets(
-    points: Annotated[int, typer.Option(help="Number of points.", min=1)] = 3000,
-    size: Annotated[str, typer.Option(help="Height and width of the image.")] = "768x1024",
-    sigma: Annotated[float, typer.Option(help="Bandwidth of the kernel in pixels.")] = 4.0,
-    shape: Annotated[float, typer.Option(help="Exponent of the kernel.")] = 8.0,
+    points: Annotated[int, Option(help="Number of points.", min=1)] = 3000,
+    size: Annotated[str, Option(help="Height and width of the image.")] = "768x1024",
+    sigma: Annotated[float, Option(help="Bandwidth of the kernel in pixels.")] = 4.0,
+    shape: Annotated[float, Option(help="Exponent of the kernel.")] = 8.0,
     repeat: Repeat = 9,
     json: Json = False,
 ) -> None:
@@ -51,11 +51,11 @@ def targets(
 
 
 def transport(
-    points: Annotated[int, typer.Option(help="Points in a crop.", min=1)] = 200,
-    images: Annotated[int, typer.Option(help="Crops in a batch.", min=1)] = 4,
-    crop: Annotated[int, typer.Option(help="Side of a crop in pixels.", min=8)] = 256,
-    cost: Annotated[str, typer.Option(help="l2, ggd-l2, ggd-l1 or log-ggd.")] = "ggd-l2",
-    sweep: Annotated[bool, typer.Option("--sweep", help="Show instead how time grows with points and crop.")] = False,
+    points: Annotated[int, Option(help="Points in a crop.", min=1)] = 200,
+    images: Annotated[int, Option(help="Crops in a batch.", min=1)] = 4,
+    crop: Annotated[int, Option(help="Side of a crop in pixels.", min=8)] = 256,
+    cost: Annotated[str, Option(help="l2, ggd-l2, ggd-l1 or log-ggd.")] = "ggd-l2",
+    sweep: Annotated[bool, Option("--sweep", help="Show instead how time grows with points and crop.")] = False,
     repeat: Repeat = 5,
     json: Json = False,
 ) -> None:
@@ -85,11 +85,11 @@ def transport(
 
 
 def matching(
-    points: Annotated[int, typer.Option(help="Points in a crop.", min=1)] = 100,
-    problems: Annotated[int, typer.Option(help="Crops in a batch.", min=1)] = 32,
-    crop: Annotated[int, typer.Option(help="Side of a crop in pixels; 128 has 1024 proposals.", min=8)] = 128,
-    cost: Annotated[str, typer.Option(help="l2, ggd or ggd-literal.")] = "ggd",
-    clumped: Annotated[bool, typer.Option("--clumped", help="All points of a crop in one clump.")] = False,
+    points: Annotated[int, Option(help="Points in a crop.", min=1)] = 100,
+    problems: Annotated[int, Option(help="Crops in a batch.", min=1)] = 32,
+    crop: Annotated[int, Option(help="Side of a crop in pixels; 128 has 1024 proposals.", min=8)] = 128,
+    cost: Annotated[str, Option(help="l2, ggd or ggd-literal.")] = "ggd",
+    clumped: Annotated[bool, Option("--clumped", help="All points of a crop in one clump.")] = False,
     repeat: Repeat = 5,
     json: Json = False,
 ) -> None:
@@ -122,10 +122,10 @@ def _show(
         shown = [f"{k} {'×'.join(map(str, v)) if isinstance(v, list) else v}" for k, v in what.items()]
         cells = [[*t.values(), *map(_cell, e.values())] for t, e in zip(timed, extra)]
         ui.table(columns, cells, title=f"{name}: {', '.join(shown)}")
-        typer.echo(f"Measured in turn on {hardware}")
+        echo(f"Measured in turn on {hardware}")
     if not agree:
         ui.note(f"papm: the candidates of bench {name} do not give the same result")
-        raise typer.Exit(1)
+        raise Exit(1)
 
 
 def _cell(value: object) -> str:

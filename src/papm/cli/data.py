@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-import typer
+from typer import echo
 
 from papm.cli import ui
 from papm.cli.options import Data, Json, Options
@@ -56,8 +56,8 @@ def list_formats(json: Json = False) -> None:
     own = "What a folder of your own may hold (recognised, or format=NAME; papm data convert --to NAME writes it):"
     for title, part in (("", known), (f"\n{own}\n", formats)):
         lines = (f"{f['name']:16}{f['summary']}\n" + (f"{'':16}{f['layout']}\n" if f["layout"] else "") for f in part)
-        typer.echo(title + "".join(lines), nl=False)
-    typer.echo("\nWrite NAME:FOLDER, e.g. papm data info folder:photos; a bare folder is recognised by its files.")
+        echo(title + "".join(lines), nl=False)
+    echo("\nWrite NAME:FOLDER, e.g. papm data info folder:photos; a bare folder is recognised by its files.")
 
 
 def info(data: Data, options: Options = None, json: Json = False) -> None:

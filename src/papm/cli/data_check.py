@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Annotated
 
-import typer
+from typer import Exit, Option, echo
 
 from papm.cli import ui
 from papm.cli.options import Data, Json, Options
@@ -23,9 +23,9 @@ SHOWN = 50  # findings listed without --all
 def check(
     data: Data,
     options: Options = None,
-    strict: Annotated[bool, typer.Option("--strict", help="Warnings fail the check too.")] = False,
-    everything: Annotated[bool, typer.Option("--all", help=f"List every finding, not the first {SHOWN}.")] = False,
-    headers: Annotated[bool, typer.Option("--quick", help="Read image headers only, decode nothing.")] = False,
+    strict: Annotated[bool, Option("--strict", help="Warnings fail the check too.")] = False,
+    everything: Annotated[bool, Option("--all", help=f"List every finding, not the first {SHOWN}.")] = False,
+    headers: Annotated[bool, Option("--quick", help="Read image headers only, decode nothing.")] = False,
     json: Json = False,
 ) -> None:
     """Read every image and annotation and list what is wrong; exit code 2 when something is.
@@ -64,9 +64,9 @@ def check(
         _list(findings, everything)
         numbers = ", ".join(map(n_of, n.values(), ("error", "warning", "note")))
         said = f"Checked {n_of(images, 'image')} as '{name}'{f' ({files})' if files else ''}: {numbers}."
-        typer.echo(f"{said} {_advice(data, options or (), findings, strict)}")
+        echo(f"{said} {_advice(data, options or (), findings, strict)}")
     if failed:
-        raise typer.Exit(2)
+        raise Exit(2)
 
 
 def _list(findings: Sequence[Finding], everything: bool) -> None:
@@ -75,9 +75,9 @@ def _list(findings: Sequence[Finding], everything: bool) -> None:
         part = [f for f in findings if (f.severity == "info") == notes]
         shown = part if everything else part[:SHOWN]
         for finding in shown:
-            typer.echo(str(finding))
+            echo(str(finding))
         if rest := len(part) - len(shown):
-            typer.echo(f"… and {rest} more; --all lists them")
+            echo(f"… and {rest} more; --all lists them")
 
 
 def _advice(data: str, options: Sequence[str], findings: Sequence[Finding], strict: bool) -> str:

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
-import typer
+from typer import Option, echo
 
 from papm.cli import ui
 from papm.cli.data import opened
@@ -20,9 +20,9 @@ if TYPE_CHECKING:
 def stats(
     data: Data,
     options: Options = None,
-    split: Annotated[str | None, typer.Option(help="Only this split.")] = None,
+    split: Annotated[str | None, Option(help="Only this split.")] = None,
     html: Annotated[
-        Path | None, typer.Option(help="Write a page with charts and the images that deserve a look to this file.")
+        Path | None, Option(help="Write a page with charts and the images that deserve a look to this file.")
     ] = None,
     json: Json = False,
 ) -> None:
@@ -48,11 +48,11 @@ def stats(
         return
     for name, parts in result.items():
         for what, bins in parts.items():
-            typer.echo(f"{name}: {what}" + ("" if bins else ": nothing to show"))
+            echo(f"{name}: {what}" + ("" if bins else ": nothing to show"))
             top = max((int(b["n"]) for b in bins), default=1)
             for b in bins:
                 drawn = "█" * max(round(40 * int(b["n"]) / top), 1 if b["n"] else 0)
-                typer.echo(f"{b['from']:>10g} to {b['to']:<10g}{b['n']:>8}  {drawn}")
+                echo(f"{b['from']:>10g} to {b['to']:<10g}{b['n']:>8}  {drawn}")
 
 
 def _page(path: Path, data: str, opened: Mapping[str, Dataset]) -> None:

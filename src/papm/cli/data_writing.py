@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-import typer
+from typer import Option, echo
 
 from papm.cli import ui
 from papm.cli.data import opened
@@ -18,22 +18,18 @@ from papm.text import n_of
 if TYPE_CHECKING:
     from papm.data.base import Dataset
 
-Inside = Annotated[bool, typer.Option("--inside-only", help="Leave out points that lie outside their image.")]
-Link = Annotated[bool, typer.Option("--link", help="Link the images instead of copying them.")]
-Out = Annotated[Path, typer.Option(help="The folder to write; new or empty.")]
-Seed = Annotated[int, typer.Option(help="Random seed.", min=0)]
+Inside = Annotated[bool, Option("--inside-only", help="Leave out points that lie outside their image.")]
+Link = Annotated[bool, Option("--link", help="Link the images instead of copying them.")]
+Out = Annotated[Path, Option(help="The folder to write; new or empty.")]
+Seed = Annotated[int, Option(help="Random seed.", min=0)]
 
 
 def convert(
     data: Data,
     out: Out,
     options: Options = None,
-    to: Annotated[
-        str, typer.Option(help="The format to write: folder (text), or one that papm data list names.")
-    ] = "folder",
-    box: Annotated[
-        float, typer.Option(help="Side in px of the box around a point, where a format has only boxes.")
-    ] = 16.0,
+    to: Annotated[str, Option(help="The format to write: folder (text), or one that papm data list names.")] = "folder",
+    box: Annotated[float, Option(help="Side in px of the box around a point, where a format has only boxes.")] = 16.0,
     link: Link = False,
     inside_only: Inside = False,
     json: Json = False,
@@ -60,8 +56,8 @@ def split(
     data: Data,
     out: Out,
     options: Options = None,
-    val: Annotated[float, typer.Option(help="Share of the images for validation.")] = 0.1,
-    test: Annotated[float, typer.Option(help="Share of the images for testing.")] = 0.2,
+    val: Annotated[float, Option(help="Share of the images for validation.")] = 0.1,
+    test: Annotated[float, Option(help="Share of the images for testing.")] = 0.2,
     seed: Seed = 0,
     link: Link = False,
     inside_only: Inside = False,
@@ -88,14 +84,14 @@ def displace(
     options: Options = None,
     noise: Annotated[
         float | None,
-        typer.Option(help="How far points move: pixels (8); with --kind extent a share of each object's size (0.35)."),
+        Option(help="How far points move: pixels (8); with --kind extent a share of each object's size (0.35)."),
     ] = None,
-    kind: Annotated[str, typer.Option(help="ring (exactly so far), disc, gaussian (σ per axis) or extent.")] = "ring",
-    edge: Annotated[str, typer.Option(help="A point that leaves its image: redraw, clip or drop.")] = "redraw",
-    missed: Annotated[float, typer.Option(help="Chance that an object is left out.")] = 0.0,
-    doubled: Annotated[float, typer.Option(help="Chance that an object is marked twice.")] = 0.0,
+    kind: Annotated[str, Option(help="ring (exactly so far), disc, gaussian (σ per axis) or extent.")] = "ring",
+    edge: Annotated[str, Option(help="A point that leaves its image: redraw, clip or drop.")] = "redraw",
+    missed: Annotated[float, Option(help="Chance that an object is left out.")] = 0.0,
+    doubled: Annotated[float, Option(help="Chance that an object is marked twice.")] = 0.0,
     seed: Seed = 0,
-    split: Annotated[str | None, typer.Option(help="Displace this split only; the others stay as they are.")] = None,
+    split: Annotated[str | None, Option(help="Displace this split only; the others stay as they are.")] = None,
     link: Link = False,
     json: Json = False,
 ) -> None:
@@ -137,5 +133,5 @@ def _write(
         return
     for split, n in done.items():
         was = f" (before: {n['points_before']})" if "points_before" in n else ""
-        typer.echo(f"{split}: {n_of(n['images'], 'image')}, {n_of(n['points'], 'point')}{was}")
-    typer.echo(f"Written to {out}. Next: papm data check {shlex.quote(str(out))}")
+        echo(f"{split}: {n_of(n['images'], 'image')}, {n_of(n['points'], 'point')}{was}")
+    echo(f"Written to {out}. Next: papm data check {shlex.quote(str(out))}")

@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated
 
-import typer
+from typer import Option
 
 from papm.cli import ui
 from papm.cli.options import Json, Model, height_width
@@ -20,8 +20,8 @@ LIMIT = 1e-4  # of the output's largest value: what float32 sums in another orde
 
 def export(
     model: Model,
-    out: Annotated[Path, typer.Option(help="The ONNX file to write.")] = Path("model.onnx"),
-    fixed: Annotated[str | None, typer.Option(help="For images of one size only: height x width (512x768).")] = None,
+    out: Annotated[Path, Option(help="The ONNX file to write.")] = Path("model.onnx"),
+    fixed: Annotated[str | None, Option(help="For images of one size only: height x width (512x768).")] = None,
     json: Json = False,
 ) -> None:
     """Write a model as an ONNX file, for images of any size, and compare it with the model.

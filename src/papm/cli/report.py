@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-import typer
+from typer import Argument, Option
 
 from papm.cli import ui
 from papm.cli.options import Json
@@ -21,9 +21,9 @@ if TYPE_CHECKING:
 
 
 def report(
-    runs: Annotated[list[Path], typer.Argument(help="A run folder, or several to compare.")],
+    runs: Annotated[list[Path], Argument(help="A run folder, or several to compare.")],
     out: Annotated[
-        Path | None, typer.Option(help="With several: the page to write; comparison.html beside the first run.")
+        Path | None, Option(help="With several: the page to write; comparison.html beside the first run.")
     ] = None,
     json: Json = False,
 ) -> None:

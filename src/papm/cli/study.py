@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-import typer
+from typer import Argument, Option
 
 from papm.cli import ui
 from papm.cli.options import Json, one_of
@@ -18,12 +18,12 @@ if TYPE_CHECKING:
 
 SELECTIONS = ("last", "val", "test")
 DEFAULT = Path("results")
-Name = Annotated[str, typer.Argument(help="A study of `papm study list`, or a YAML file of one's own.")]
-Settings = Annotated[list[str] | None, typer.Argument(help="Settings of every cell: key=value …", show_default=False)]
+Name = Annotated[str, Argument(help="A study of `papm study list`, or a YAML file of one's own.")]
+Settings = Annotated[list[str] | None, Argument(help="Settings of every cell: key=value …", show_default=False)]
 ONLY = "Only cells of this row, column, dataset, network or method (a,b: either); repeat for both."
-Only = Annotated[list[str] | None, typer.Option(help=ONLY)]
+Only = Annotated[list[str] | None, Option(help=ONLY)]
 PLACES = "A folder of result files or runs; may be repeated. results/ when it is there."
-Places = Annotated[list[Path] | None, typer.Option(help=PLACES, show_default=False)]
+Places = Annotated[list[Path] | None, Option(help=PLACES, show_default=False)]
 ALL = "Also results made with other settings, which are named, and other selections."
 
 
@@ -53,12 +53,12 @@ def show(
     settings: Settings = None,
     results: Places = None,
     only: Only = None,
-    select: Annotated[str, typer.Option(help="Whose weights: last, val or test.")] = "last",
-    everything: Annotated[bool, typer.Option("--all", help=ALL)] = False,
-    markdown: Annotated[bool, typer.Option("--markdown", help="Print Markdown.")] = False,
-    latex: Annotated[bool, typer.Option("--latex", help="Print a LaTeX table: mean ± deviation over seeds.")] = False,
+    select: Annotated[str, Option(help="Whose weights: last, val or test.")] = "last",
+    everything: Annotated[bool, Option("--all", help=ALL)] = False,
+    markdown: Annotated[bool, Option("--markdown", help="Print Markdown.")] = False,
+    latex: Annotated[bool, Option("--latex", help="Print a LaTeX table: mean ± deviation over seeds.")] = False,
     json: Json = False,
-    html: Annotated[Path | None, typer.Option(help="Write a page to this file.")] = None,
+    html: Annotated[Path | None, Option(help="Write a page to this file.")] = None,
 ) -> None:
     """Show the paper's figures beside the measured ones.
 

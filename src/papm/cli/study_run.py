@@ -6,7 +6,7 @@ import shlex
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
-import typer
+from typer import Exit, Option
 
 from papm.cli import ui
 from papm.cli.options import Jobs, Json, Weights, one_of
@@ -23,17 +23,17 @@ FOLDERS = "DATASET=FOLDER, once for each dataset."
 def run(
     name: Name,
     settings: Settings = None,
-    data: Annotated[list[str] | None, typer.Option(help=FOLDERS, show_default=False)] = None,
+    data: Annotated[list[str] | None, Option(help=FOLDERS, show_default=False)] = None,
     weights: Weights = None,
-    out: Annotated[Path, typer.Option(help="Where the run folders go.")] = Path("runs"),
-    results: Annotated[Path, typer.Option(help="Where results are looked for and written.")] = DEFAULT,
-    seeds: Annotated[str, typer.Option(help="Seeds, such as 0,1,2.")] = "0",
-    select: Annotated[str, typer.Option(help="How weights are chosen: last, val or test.")] = "last",
+    out: Annotated[Path, Option(help="Where the run folders go.")] = Path("runs"),
+    results: Annotated[Path, Option(help="Where results are looked for and written.")] = DEFAULT,
+    seeds: Annotated[str, Option(help="Seeds, such as 0,1,2.")] = "0",
+    select: Annotated[str, Option(help="How weights are chosen: last, val or test.")] = "last",
     only: Only = None,
     jobs: Jobs = 1,
-    minutes: Annotated[float | None, typer.Option(help="Stop after so long; the next call goes on.")] = None,
-    again: Annotated[bool, typer.Option("--again", help="Also what is measured already.")] = False,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Print the commands, do nothing.")] = False,
+    minutes: Annotated[float | None, Option(help="Stop after so long; the next call goes on.")] = None,
+    again: Annotated[bool, Option("--again", help="Also what is measured already.")] = False,
+    dry_run: Annotated[bool, Option("--dry-run", help="Print the commands, do nothing.")] = False,
     json: Json = False,
 ) -> None:
     """Train the cells that have no result; stopped by Ctrl-C, the same command goes on.
@@ -96,4 +96,4 @@ def _work_off(tasks: list[Task], jobs: int, minutes: float | None, json: bool) -
     else:
         ui.say(f"{done}; results are in {tasks[0].result.parents[1]}.")
     if stopped or bars.done < len(tasks):
-        raise typer.Exit(1)
+        raise Exit(1)

@@ -7,7 +7,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-import typer
+from typer import Argument, Exit, Option
 
 from papm.cli import ui
 from papm.cli.advice import before_training, chosen_on_few
@@ -23,17 +23,15 @@ SETTINGS = "Settings (docs/guide.md), e.g. steps=5000 loss.sigma=6"
 
 def train(
     data: Data,
-    settings: Annotated[list[str] | None, typer.Argument(metavar="KEY=VALUE …", help=SETTINGS)] = None,
-    method: Annotated[
-        str | None, typer.Option(help="What the network learns (docs/guide.md); by default hd-papm.")
-    ] = None,
-    backbone: Annotated[str | None, typer.Option(help="The network; vgg19 when not given. On a CPU give tiny.")] = None,
-    weights: Annotated[str | None, typer.Option(help="imagenet, or a .safetensors/.pth file for the trunk.")] = None,
-    init: Annotated[str | None, typer.Option(help="A papm checkpoint to start from.")] = None,
-    out: Annotated[Path, typer.Option(help="The run folder.")] = Path("runs/run"),
-    config: Annotated[Path | None, typer.Option(help="A YAML file of settings, e.g. a run's config.yaml.")] = None,
-    resume: Annotated[bool, typer.Option("--resume", help="Go on with the run in --out.")] = False,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Time a few steps, say what the run would take.")] = False,
+    settings: Annotated[list[str] | None, Argument(metavar="KEY=VALUE …", help=SETTINGS)] = None,
+    method: Annotated[str | None, Option(help="What the network learns (docs/guide.md); by default hd-papm.")] = None,
+    backbone: Annotated[str | None, Option(help="The network; vgg19 when not given. On a CPU give tiny.")] = None,
+    weights: Annotated[str | None, Option(help="imagenet, or a .safetensors/.pth file for the trunk.")] = None,
+    init: Annotated[str | None, Option(help="A papm checkpoint to start from.")] = None,
+    out: Annotated[Path, Option(help="The run folder.")] = Path("runs/run"),
+    config: Annotated[Path | None, Option(help="A YAML file of settings, e.g. a run's config.yaml.")] = None,
+    resume: Annotated[bool, Option("--resume", help="Go on with the run in --out.")] = False,
+    dry_run: Annotated[bool, Option("--dry-run", help="Time a few steps, say what the run would take.")] = False,
     json: Json = False,
 ) -> None:
     """Train a counter on images with dots.
@@ -58,10 +56,10 @@ def train(
         hear: dict[str, Any] = {"on_image": partial(progress.advance, reading), "on_download": downloads(progress)}
         run = api.run(resolved, out, resume=resume, watcher=watcher, **hear)
     if not is_first_process():
-        raise typer.Exit(1 if run.interrupted else 0)
+        raise Exit(1 if run.interrupted else 0)
     if run.interrupted:
         ui.note(f"Stopped at step {run.step} of {resolved.steps}; everything is in {out}. Go on with --resume.")
-        raise typer.Exit(1)
+        raise Exit(1)
     report = run.report()
     if json:
         ui.print_json(run.result)

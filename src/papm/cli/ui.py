@@ -22,8 +22,8 @@ from rich.progress import (
 )
 from rich.table import Table
 
-out = Console(highlight=False)
-err = Console(stderr=True, highlight=False)
+out = Console(highlight=False, emoji=False)  # a file may be called :car:.jpg
+err = Console(stderr=True, highlight=False, emoji=False)
 
 
 def say(text: str) -> None:
