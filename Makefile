@@ -4,6 +4,8 @@ VENV := .venv
 BIN := $(VENV)/bin
 # One process a core, one thread each: faster than threads that wait for each other on a small machine.
 WORKERS ?= 2
+# With bytecode, or every process would rewrite and compile all tests before the first one runs.
+PYTEST = PYTHONDONTWRITEBYTECODE= OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n $(WORKERS) --dist worksteal
 
 .PHONY: demo fast test install lint package clean
 
@@ -36,10 +38,10 @@ package: install
 
 # What to run after each change: all but the tests marked slow, and no wheel.
 fast: install lint
-	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n $(WORKERS) -m "not slow"
+	$(PYTEST) -m "not slow"
 
 test: install lint package
-	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n $(WORKERS)
+	$(PYTEST)
 
 clean:
 	rm -rf build dist .pytest_cache .mypy_cache .ruff_cache

@@ -13,7 +13,12 @@ from PIL import Image
 
 # Derandomised: a failure seen once is seen again; deadlines would only measure how busy the machine is.
 settings.register_profile("papm", derandomize=True, deadline=None, max_examples=40)
-settings.load_profile("papm")
+settings.register_profile("fast", settings.get_profile("papm"), max_examples=12)
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """`make fast` draws fewer examples."""
+    settings.load_profile("fast" if config.getoption("markexpr") == "not slow" else "papm")
 
 
 @pytest.fixture(autouse=True)

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import ast
+import functools
 from collections.abc import Iterator
 from pathlib import Path
-
-import pytest
+from typing import Any
 
 import papm
 
@@ -61,17 +61,25 @@ def part_of(path: Path) -> str:
     return first.removesuffix(".py")
 
 
+@functools.cache
+def tree(path: Path) -> ast.Module:
+    return ast.parse(path.read_text(encoding="utf-8"))
+
+
+def nodes(path: Path, *kinds: type[ast.AST]) -> Iterator[Any]:
+    """The nodes of these kinds of a file, wherever they are."""
+    return (node for node in ast.walk(tree(path)) if isinstance(node, kinds))
+
+
 def imports(path: Path) -> Iterator[tuple[str, int]]:
     """Parts of papm that a file imports, wherever in the file, with the line."""
     package = ("papm", *path.relative_to(ROOT).parts[:-1])
-    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
-        names: list[str] = []
-        if isinstance(node, ast.Import):
-            names = [a.name for a in node.names]
-        elif isinstance(node, ast.ImportFrom):
+    for node in nodes(path, ast.Import, ast.ImportFrom):
+        names = [a.name for a in node.names]
+        if isinstance(node, ast.ImportFrom):
             base = list(package[: len(package) - node.level + 1]) if node.level else []
             module = ".".join([*base, *([node.module] if node.module else [])])
-            names = [f"{module}.{a.name}" for a in node.names] if module == "papm" else [module]
+            names = [f"{module}.{name}" for name in names] if module == "papm" else [module]
         for name in names:
             head, _, rest = name.partition(".")
             if head == "papm":
@@ -87,19 +95,22 @@ def test_every_part_has_its_layer() -> None:
     assert parts <= set(LEVEL), f"say in which layer these are: {sorted(parts - set(LEVEL))}"
 
 
-@pytest.mark.parametrize("path", FILES, ids=short)
-def test_imports_go_downward(path: Path) -> None:
-    own = part_of(path)
-    if own in EXEMPT:
-        pytest.skip("a front door")
-    for other, line in imports(path):
-        where = f"{short(path)}:{line}"
-        assert other in LEVEL, f"{where} imports from the package itself: {other or 'papm'}"
-        if other == own:
-            continue
-        assert LEVEL[other] <= LEVEL[own], f"{where} imports upward: {own} → {other}"
-        if LEVEL[own] > 0:
-            assert LEVEL[other] < LEVEL[own], f"{where} imports its neighbour: {own} → {other}"
+def complaint_about_import(own: str, other: str) -> str:
+    if other not in LEVEL:
+        return "imports from the package itself"
+    if other == own or LEVEL[other] < LEVEL[own] or LEVEL[other] == LEVEL[own] == 0:
+        return ""
+    return "imports its neighbour" if LEVEL[other] == LEVEL[own] else "imports upward"
+
+
+def test_imports_go_downward() -> None:
+    found = ((path, *found) for path in FILES if part_of(path) not in EXEMPT for found in imports(path))
+    wrong = [
+        f"{short(path)}:{line} {complaint}: {other or 'papm'}"
+        for path, other, line in found
+        if (complaint := complaint_about_import(part_of(path), other))
+    ]
+    assert not wrong
 
 
 def test_the_bottom_has_no_cycles() -> None:
@@ -111,58 +122,47 @@ def test_the_bottom_has_no_cycles() -> None:
         done |= free
 
 
-@pytest.mark.parametrize("path", FILES, ids=short)
-def test_nothing_prints(path: Path) -> None:
-    calls = [n for n in ast.walk(ast.parse(path.read_text(encoding="utf-8"))) if isinstance(n, ast.Call)]
-    lines = [c.lineno for c in calls if isinstance(c.func, ast.Name) and c.func.id in ("print", "pprint", "breakpoint")]
-    assert not lines, f"{short(path)} prints on line {lines}; library code logs, commands use papm.cli.ui"
+def test_nothing_prints() -> None:
+    """Library code logs, commands use papm.cli.ui."""
+    named = ("print", "pprint", "breakpoint")
+    calls = ((path, call) for path in FILES for call in nodes(path, ast.Call))
+    assert not [f"{short(p)}:{c.lineno}" for p, c in calls if isinstance(c.func, ast.Name) and c.func.id in named]
 
 
-@pytest.mark.parametrize("path", FILES, ids=short)
-def test_everything_public_says_what_it_is(path: Path) -> None:
+def test_everything_public_says_what_it_is() -> None:
     """Modules, classes and functions; methods often do what their base class says."""
-    tree = ast.parse(path.read_text(encoding="utf-8"))
-    if not tree.body:
-        return
-    assert ast.get_docstring(tree), f"{short(path)} does not say what it is for"
-    for node in tree.body:
-        if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)) and not node.name.startswith("_"):
-            if part_of(path) == "cli" and node.name == "add":
-                continue  # every command's file has one: it registers the command
-            if any(ast.unparse(d) == "overload" for d in node.decorator_list):
-                continue  # what follows it says it
-            assert ast.get_docstring(node), f"{short(path)}:{node.lineno} {node.name} has no docstring"
+    silent = [short(path) for path in FILES if tree(path).body and not ast.get_docstring(tree(path))]
+    kinds = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
+    public = ((p, n) for p in FILES for n in tree(p).body if isinstance(n, kinds) and not n.name.startswith("_"))
+    for path, node in public:
+        registers = part_of(path) == "cli" and node.name == "add"
+        overloaded = any(ast.unparse(d) == "overload" for d in node.decorator_list)  # what follows it says it
+        if not (registers or overloaded or ast.get_docstring(node)):
+            silent.append(f"{short(path)}:{node.lineno} {node.name}")
+    assert not silent
 
 
-@pytest.mark.parametrize("path", FILES, ids=short)
-def test_nothing_is_asserted_at_import_and_frozen_means_frozen(path: Path) -> None:
+def test_nothing_is_asserted_at_import_and_frozen_means_frozen() -> None:
     """What must always hold is a test; what is frozen is changed by no one but its own `__post_init__`."""
-    tree = ast.parse(path.read_text(encoding="utf-8"))
-    lines = [node.lineno for node in tree.body if isinstance(node, ast.Assert)]
-    assert not lines, f"{short(path)} asserts on line {lines} when it is imported"
-    functions = [n for n in ast.walk(tree) if isinstance(n, ast.FunctionDef) and n.name != "__post_init__"]
-    calls = [c for f in functions for c in ast.walk(f) if isinstance(c, ast.Call)]
-    lines = [c.lineno for c in calls if ast.unparse(c.func) == "object.__setattr__"]
-    assert not lines, f"{short(path)} changes something frozen on line {lines}; use dataclasses.replace"
+    assert not [f"{short(p)}:{n.lineno}" for p in FILES for n in tree(p).body if isinstance(n, ast.Assert)]
+    functions = ((p, f) for p in FILES for f in nodes(p, ast.FunctionDef) if f.name != "__post_init__")
+    calls = ((p, c) for p, f in functions for c in ast.walk(f) if isinstance(c, ast.Call))
+    assert not [f"{short(p)}:{c.lineno}" for p, c in calls if ast.unparse(c.func) == "object.__setattr__"]
 
 
-@pytest.mark.parametrize("path", FILES, ids=short)
-def test_a_file_holds_one_idea(path: Path) -> None:
-    lines = len(path.read_text(encoding="utf-8").splitlines())
-    assert lines <= LONGEST, f"{short(path)} has {lines} lines; split it"
+def test_a_file_holds_one_idea() -> None:
+    lines = {short(path): len(path.read_text(encoding="utf-8").splitlines()) for path in FILES}
+    assert not {path: number for path, number in lines.items() if number > LONGEST}
 
 
-@pytest.mark.parametrize("path", FILES, ids=short)
-def test_unsafe_reading_is_nowhere(path: Path) -> None:
+def test_unsafe_reading_is_nowhere() -> None:
     """torch.load always says weights_only=True; nobody unpickles, evaluates or loads YAML with objects."""
-    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
-        if not isinstance(node, ast.Call):
-            continue
-        name = ast.unparse(node.func)
-        where = f"{short(path)}:{node.lineno}"
+    never = ("eval", "exec", "pickle.load", "pickle.loads", "yaml.load", "os.system")
+    for path, call in ((p, c) for p in FILES for c in nodes(p, ast.Call)):
+        name, where = ast.unparse(call.func), f"{short(path)}:{call.lineno}"
+        assert name not in never, f"{where} {name}"
         if name in ("torch.load", "torch.jit.load"):
-            options = {k.arg: ast.unparse(k.value) for k in node.keywords}
+            options = {k.arg: ast.unparse(k.value) for k in call.keywords}
             assert options.get("weights_only") == "True", f"{where} {name} without weights_only=True"
-        assert name not in ("eval", "exec", "pickle.load", "pickle.loads", "yaml.load", "os.system"), f"{where} {name}"
         if name in ("np.load", "numpy.load"):
-            assert "allow_pickle" not in {k.arg for k in node.keywords}, f"{where} allows pickles"
+            assert "allow_pickle" not in {k.arg for k in call.keywords}, f"{where} allows pickles"

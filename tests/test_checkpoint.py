@@ -241,6 +241,7 @@ def repacked(path: Path, method: int) -> None:
             archive.writestr(name, content)
 
 
+@pytest.mark.slow
 def test_compressed_records_are_refused_before_they_are_unpacked(saved: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     repacked(saved, zipfile.ZIP_STORED)
     build(*load(saved), saved)

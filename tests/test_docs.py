@@ -142,6 +142,7 @@ def registries() -> Iterator[None]:
         registry.update(before)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("document", [d for d in DOCUMENTS if any(b.language == "python" for b in blocks(d))])
 def test_python_blocks_run(
     document: str, world: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, registries: None

@@ -7,6 +7,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -90,6 +91,7 @@ def test_as_many_as_asked_for_and_among_the_proposals(m: int, number: int, seed:
         assert bool(((points >= low) & (points <= high)).all())
 
 
+@pytest.mark.slow
 def test_the_weight_of_background_has_one_home() -> None:
     """Another default, and the losses, their proposals, the networks and what is read of a checkpoint all have it.
 

@@ -27,6 +27,7 @@ from papm.errors import DataError
 EACH = {"format": 150, "published": 80, "image": 160, "model": 80, "settings": 80}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("group", EACH)
 def test_a_slice_of_the_mutations(group: str) -> None:
     families = fuzz.chosen([group])
@@ -109,6 +110,7 @@ def sleeps() -> int:
     return 0
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("subject", "outcome", "detail"),
     [

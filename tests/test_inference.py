@@ -87,6 +87,7 @@ def other_colours() -> Iterator[str]:
     del models.NETWORKS._items["other-colours"]
 
 
+@pytest.mark.slow
 def test_a_network_with_statistics_of_its_own_trains_counts_and_exports_with_them(
     other_colours: str, tmp_path: Path
 ) -> None:

@@ -63,6 +63,7 @@ def test_front_door() -> None:
         _ = papm.nothing
 
 
+@pytest.mark.slow
 def test_the_parts_that_users_name_are_found_without_an_import_of_their_own() -> None:
     assert python("import papm; print(papm.structures.PointBatch.__name__, papm.points.flip.__name__)").split() == [
         "PointBatch",
@@ -82,6 +83,7 @@ ignore_missing_imports = true
 """
 
 
+@pytest.mark.slow
 def test_a_misspelt_name_is_an_error_to_a_type_checker(tmp_path: Path) -> None:
     """Everything that `papm.` offers has a type, and nothing else passes."""
     pytest.importorskip("mypy")

@@ -21,7 +21,7 @@ def test_items_are_told_in_a_log(monkeypatch: pytest.MonkeyPatch, total: int, to
     said: list[str] = []
     monkeypatch.setattr(ui, "note", said.append)
     with ui.items("counting", total) as advance:
-        advance.said -= 11
+        advance.log.said -= 11
         advance()
     assert said == [f"counting: {told}"]
 
@@ -33,6 +33,6 @@ def test_a_long_evaluation_is_told_in_a_log(monkeypatch: pytest.MonkeyPatch) -> 
         watcher = TrainingBar(progress, "p2pnet", 100)
         watcher.on_evaluation(5, {"mae": 3.0})
         assert said == []  # the last line is not yet ten seconds old
-        watcher.said -= 11
+        watcher.log.said -= 11
         watcher.on_evaluation(10, {"mae": 2.5})
     assert said == ["p2pnet: step 10/100  MAE 2.50"]

@@ -291,6 +291,7 @@ def test_points_of_the_plan_count() -> None:
             assert ((rest >= 4) & (rest < 60)).all() and not ((rest >= 16) & (rest < 48)).all(1).any()
 
 
+@pytest.mark.slow
 @given(
     side=st.integers(20, 90),
     scale=st.floats(0.3, 3.0),
@@ -477,6 +478,7 @@ def test_the_target_of_a_crop_is_the_window_of_its_flipped_image(flips: float, s
             assert torch.allclose(found[b, 0, cells, cells], expected[cells, cells], atol=2e-4)
 
 
+@pytest.mark.slow
 def test_one_compiled_form_does_for_all_numbers_of_points() -> None:
     """Compiling takes seconds, and after a few forms of a function the compiler gives up."""
     compiled: list[Any] = []

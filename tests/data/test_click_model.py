@@ -196,6 +196,7 @@ def test_an_image_is_annotated_by_its_name_whatever_its_place() -> None:
             assert clicks[i].shape != clicks[j].shape or not torch.equal(clicks[i], clicks[j])
 
 
+@pytest.mark.slow
 def test_the_stream_of_an_image_is_the_recorded_one_in_every_process() -> None:
     """Python's own hash of a string changes from process to process; ours must not."""
     code = "from papm.data.click_model import generator; print(generator(5, 'image-1').integers(2**62))"

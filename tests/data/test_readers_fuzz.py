@@ -116,6 +116,7 @@ def test_every_published_dataset_has_a_tree() -> None:
     assert set(TREES) == set(readers()) - {"folder", "synthetic"}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", TREES)
 def test_one_thing_wrong(name: str, tmp_path: Path) -> None:
     whole = tmp_path / "whole"

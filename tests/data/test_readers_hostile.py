@@ -399,6 +399,7 @@ def test_files_are_bounded(format: str, tmp_path: Path, monkeypatch: pytest.Monk
     assert "limit" in message
 
 
+@pytest.mark.slow
 def test_lists_of_classes_may_be_broken(tmp_path: Path) -> None:
     made(tmp_path / "d", "yolo")
     names = tmp_path / "d" / "data.yaml"
@@ -486,6 +487,7 @@ def test_xml_of_too_many_parts_is_refused_unread(body: str, tmp_path: Path, monk
         xmlfile.load_xml(path, "annotations")
 
 
+@pytest.mark.slow
 def test_many_classes_of_dotdotgoose_take_as_long_as_they_are(tmp_path: Path) -> None:
     path = tmp_path / "a.pnt"
     named = {f"c{k}": [{"x": 1, "y": 2}] for k in range(60_000)}

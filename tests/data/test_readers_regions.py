@@ -157,6 +157,7 @@ def test_a_pixel_belongs_when_its_centre_does(polygons: list[list[tuple[float, f
             assert bool(found[row, column]) == any(_holds(p, column + 0.5, row + 0.5) for p in polygons)
 
 
+@pytest.mark.slow
 def test_five_thousand_corners_are_quick() -> None:
     """In a polygon and in a hundred, on nine megapixels: seconds of the processor, whatever else the machine does."""
     rng = np.random.default_rng(0)

@@ -257,6 +257,7 @@ def test_scenes_are_the_recorded_ones(look: str) -> None:
     assert scene(look, 7, size=(96, 128), count=3, seed=11).points.tolist() == GOLDEN[look]
 
 
+@pytest.mark.slow
 def test_another_process_paints_the_same_scenes() -> None:
     env = {**os.environ, "PYTHONPATH": str(Path(papm.data.__file__).parents[2]), "PYTHONHASHSEED": "77"}
     command = [sys.executable, "-c", SCRIPT]

@@ -142,6 +142,7 @@ def test_each_map_counts_its_class(tmp_path: Path, method: str) -> None:
     assert made.result["mae"] < 2.0
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("method", ["bl", "gl", "dm-count", "kdmg", "noisecc"])
 def test_other_methods_run_with_classes(tmp_path: Path, method: str) -> None:
     made = engine.train(config(method=method, steps=2), tmp_path, splits=splits())

@@ -158,6 +158,7 @@ def test_captured_steps_are_the_same_steps(monkeypatch: pytest.MonkeyPatch) -> N
     assert captured.means() == pytest.approx(usual.means())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("more", [{}, {"clip": 0.5}, {"method": "al-papm"}])
 def test_a_run_of_captured_steps_is_the_same_run(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, more: dict[str, Any]

@@ -73,6 +73,7 @@ def test_a_crashed_run_resumes_with_the_same_losses_and_weights(tmp_path: Path, 
     assert all(torch.equal(whole[k], cut[k]) for k in whole)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("crash", [4, 12])
 @pytest.mark.parametrize("when", ["before", "after"])
 def test_a_crash_while_a_step_is_evaluated_loses_no_evaluation(
@@ -116,6 +117,7 @@ class Interrupt(StopAt):
             os.kill(os.getpid(), signal.SIGINT)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("step", [3, 6])
 def test_an_interruption_loses_no_evaluation(tmp_path: Path, step: int) -> None:
     engine.train(config(), tmp_path / "whole")
@@ -140,6 +142,7 @@ class Pressing:
         return self.function(*args, **kwargs)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
 @pytest.mark.parametrize(("image", "step"), [(2, 6), (6, 12)])
 def test_an_evaluation_is_given_up_and_made_when_the_run_goes_on(
@@ -192,6 +195,7 @@ def test_a_made_up_evaluation_is_made_once(tmp_path: Path, monkeypatch: pytest.M
     assert steps == ["6", "12"]
 
 
+@pytest.mark.slow
 def test_signals_are_as_they_were_and_networks_are_let_go(tmp_path: Path) -> None:
     def alive() -> int:
         gc.collect()
@@ -274,6 +278,7 @@ def cut_short(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("change", [
     *(pytest.param((key, None), id=f"no {key}") for key in ("step", "network", "optimizer", "loss", "log")),
     *(pytest.param((key, {}), id=f"empty {key}") for key in ("network", "optimizer", "log", "state_dict")),
@@ -361,6 +366,7 @@ def test_a_process_has_one_training_in_a_folder(tmp_path: Path) -> None:
     assert not (tmp_path / "run").exists()
 
 
+@pytest.mark.slow
 def test_a_loader_process_does_not_keep_the_lock_of_a_killed_training(tmp_path: Path) -> None:
     """Loader processes are forks, and outlive a killed training for some seconds."""
     code = """

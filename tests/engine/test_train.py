@@ -203,6 +203,7 @@ def test_raw_weights_are_looked_at_and_averaged_ones_kept(tmp_path: Path) -> Non
     assert config(watch="raw", select="val", ema=0).ema == 0  # nothing is averaged: what is looked at is what is kept
 
 
+@pytest.mark.slow
 def test_running_statistics_are_averaged_like_the_weights(tmp_path: Path) -> None:
     keys = {"steps": 1, "log_every": 1, "crop": 32, "batch": 2, "backbone": "msfanet", "method": "dm-count"}
     start = build_network(config(**keys)).state_dict()
@@ -218,6 +219,7 @@ def test_running_statistics_are_averaged_like_the_weights(tmp_path: Path) -> Non
     assert all(torch.equal(averaged[k], stepped[k]) for k in counters)
 
 
+@pytest.mark.slow
 def test_a_smaller_batch_when_memory_is_short(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -807,6 +809,7 @@ def test_gradients_are_clipped_in_half_precision(tmp_path: Path, monkeypatch: py
     assert len(norms) == 2 and all(n == pytest.approx(0.01, rel=0.02) for n in norms)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("who", ["one process", "papm train"])
 def test_one_cpu_process_trains_without_lightning(tmp_path: Path, who: str) -> None:
     """Importing it takes seconds; `lightning.pytorch` is never needed."""

@@ -102,6 +102,7 @@ def test_a_frame_is_part_of_the_file(name: str, options: dict[str, Any], tmp_pat
     assert check_onnx(export_onnx(network, tmp_path / "framed.onnx"), network) < LIMIT
 
 
+@pytest.mark.slow
 def test_exporting_points_for_one_size_says_nothing(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     network = build("p2pnet", trunk="tiny")
     file = export_onnx(network, tmp_path / "fixed.onnx", size=(48, 64), dynamic=False)
@@ -178,6 +179,7 @@ def call(*words: object) -> int:
     return 0
 
 
+@pytest.mark.slow
 def test_the_command_writes_checks_and_says(run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     file = tmp_path / "new" / "model.onnx"
     assert call("export", run, "--out", file) == 0

@@ -342,6 +342,7 @@ NOT_WEIGHTS: dict[str, tuple[Callable[[Path], object], str]] = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", NOT_WEIGHTS)
 def test_why_a_file_is_no_weights(tmp_path: Path, photos: Path, run: Run, kind: str) -> None:
     """In words of ours: torch speaks of its own options, in paragraphs."""

@@ -43,6 +43,7 @@ every = pytest.mark.parametrize(
 )
 
 
+@pytest.mark.slow
 @every
 def test_a_broken_model_gives_no_counts(broken: Path, tmp_path: Path, run_papm: Run) -> None:
     image, out = tmp_path / "a.png", tmp_path / "out"

@@ -141,6 +141,7 @@ KINDS = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_truncated_file_of_any_kind_is_refused(tmp_path: Path, model: Path, run_papm: Run, kind: str) -> None:
     """The last byte is missing, or the last tenth, or half."""

@@ -413,6 +413,7 @@ def test_displace_moves_by_the_noise(papm: Papm, tmp_path: Path) -> None:
         assert all(torch.equal(a.points, b.points) for a, b in zip(dataset, after[split], strict=True))
 
 
+@pytest.mark.slow
 def test_displace_kinds_and_chances(papm: Papm, tmp_path: Path) -> None:
     total = sum(s.count for d in data.open_spec(SCENES).values() for s in d)
 
@@ -486,6 +487,7 @@ def test_list_names_the_formats_of_a_folder(papm: Papm) -> None:
     assert all(f.summary in text and f.layout in text for f in FORMATS.values())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "to",
     [
@@ -533,6 +535,7 @@ def test_the_side_of_a_box_is_chosen(papm: Papm, photos: Path, tmp_path: Path) -
     assert boxes is not None and boxes[0].tolist() == pytest.approx([4.25, 2, 8.25, 6])
 
 
+@pytest.mark.slow
 def test_stats_of_a_heap_of_points(papm: Papm, tmp_path: Path) -> None:
     Image.new("RGB", (32, 32)).save(tmp_path / "a.png")
     (tmp_path / "a.txt").write_text("5 5\n" * 100_000)

@@ -12,6 +12,7 @@ Papm = Callable[..., tuple[int, str, str]]
 LOOPS = {"targets", "transport", "unbalanced transport", "matching", "localization scores"}
 
 
+@pytest.mark.slow
 def test_it_says_which_loops_are_compiled(run_papm: Papm) -> None:
     code, out, _ = run_papm("doctor", "--json")
     found = json.loads(out)

@@ -131,7 +131,7 @@ class TestCounts:
     def test_bad_input(self, papm: Papm, world: World, tmp_path: Path) -> None:
         assert "give a model and data: papm eval MODEL DATA" in papm().sentence
         assert "give a model and data" in papm(world.run).sentence
-        assert "device is auto, cpu or cuda" in papm(world.run, world.photos, "--device", "tpu").sentence
+        assert "use auto, cpu or cuda" in papm(world.run, world.photos, "--device", "tpu").sentence
         assert "unknown split 'tset'; did you mean 'test'?" in papm(world.run, world.photos, "--split", "tset").sentence
         assert str(tmp_path / "none") in papm(tmp_path / "none", world.photos).sentence
         assert str(tmp_path / "none") in papm(world.run, tmp_path / "none").sentence
@@ -182,7 +182,7 @@ class TestPointsOfAModel:
             world.run, SCENES, "--localization", "qnrf"
         ).out.replace("\n", " ")
         said = papm(world.run, SCENES, "--localization", "qnrf", "--matching", "maximum", "--json").json
-        assert said["f1"] == pytest.approx(qnrf(found, truth, matching="maximum").f1.mean())
+        assert said["f1"] == pytest.approx(qnrf(found, truth, matching="maximum").curves["f1"].mean())
 
 
 class TestFiles:

@@ -90,6 +90,7 @@ def do_as_told(run_papm: Run, whole: Path, folder: Path, code: int, err: str) ->
     assert not list(folder.glob(".*.tmp"))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("size", SIZES.values(), ids=SIZES)
 def test_after_a_full_disk_a_run_goes_on_or_starts_anew(run_papm: Run, whole: Path, tmp_path: Path, size: int) -> None:
     with filled(tmp_path, size):
@@ -97,6 +98,7 @@ def test_after_a_full_disk_a_run_goes_on_or_starts_anew(run_papm: Run, whole: Pa
     do_as_told(run_papm, whole, tmp_path / "run", code, err)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("size", [1100, 2200])
 def test_a_real_full_disk(run_papm: Run, whole: Path, tmp_path: Path, size: int) -> None:
     def mount(option: str) -> bool:
@@ -207,6 +209,7 @@ def test_weights_that_are_no_numbers_leave_the_last_checkpoint_good(
     assert code == 0 and same(whole, folder), err
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, None], ids=["Ctrl-C", "SIGTERM", "crash"])
 def test_the_log_of_a_stopped_run_is_that_of_a_whole_one(
     run_papm: Run, whole: Path, tmp_path: Path, number: signal.Signals | None

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import csv
+import errno
 import json
+import os
 from collections import Counter as Counted
 from collections.abc import Callable
 from pathlib import Path
@@ -16,9 +18,7 @@ from PIL import Image
 from papm import checkpoint, data, models
 from papm import draw as overlays
 from papm.checkpoint import ModelSpec
-from papm.errors import DataError
 from papm.images import read_image
-from papm.predict import results
 from papm.predict.prediction import Prediction
 from papm.predict.predictor import Counter
 from papm.report.load import read_counted
@@ -233,6 +233,7 @@ def test_a_dry_run_speaks_in_sentences(run_papm: Run, recwarn: pytest.WarningsRe
     assert code == 0 and {"step_ms", "wall_minutes", "peak_memory_gb"} <= set(json.loads(said))
 
 
+@pytest.mark.slow
 def test_a_dry_run_says_what_the_run_would_start_from(run_papm: Run) -> None:
     words = ("train", "synthetic:train=4,test=2,size=64", "--backbone", "csrnet", "--dry-run", "crop=32", "batch=1")
     code, _, said = run_papm(*words, "select=last")
@@ -280,15 +281,20 @@ def test_a_full_disk_leaves_all_tables_of_a_call_or_none(
     model, out = save(folders / "m.ckpt", "tiny"), folders / "out"
     words = ["predict", model, folders / "a", folders / "b", "--out", out, "--no-overlays"]
 
-    def full(*given: Any, **more: Any) -> None:
-        raise DataError(f"{given[1]}: cannot be written (No space left on device)")
+    synced: list[int] = []
+
+    def full(handle: int) -> None:
+        synced.append(handle)
+        if len(synced) == 2:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
     for held in ({}, {name: name for name in ("counts.csv", "points.csv", "results.json")}):
         out.mkdir(exist_ok=True)
         for name, text in held.items():
             (out / name).write_text(text)
+        synced.clear()
         with monkeypatch.context() as patched:
-            patched.setattr(results, "write_points", full)
+            patched.setattr(os, "fsync", full)
             code, said, error = run_papm(*words)
         assert (code, said) == (2, "") and f"{out}/points.csv: cannot be written" in error
         assert {p.name: p.read_text() for p in out.iterdir()} == held

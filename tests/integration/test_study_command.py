@@ -39,6 +39,7 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
+@pytest.mark.slow
 def test_list(run_papm: Papm, here: Path) -> None:
     code, out, _ = run_papm("study", "list", "--json")
     rows = {r["name"]: r for r in json.loads(out)}

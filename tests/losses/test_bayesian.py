@@ -124,6 +124,7 @@ def test_an_image_without_points_costs_its_count() -> None:
         assert float(out.terms["points"]) == 0
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("name", "options"), [("bl", {}), ("bl", {"form": "released"}), ("ial", {"trim": 0.25})])
 def test_gradient(name: str, options: dict[str, object]) -> None:
     density, points = scene()

@@ -394,6 +394,7 @@ def test_the_truth_is_best_only_with_the_correction(name: str) -> None:
     assert with_it["truth"] < 0.9 * min(with_it["memorised"], with_it["blurred"])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", KINDS)
 def test_squares_are_least_for_the_truth(kind: KnownKind) -> None:
     """Squares against many draws: descent from a flat map ends at the heads, without the correction at their blur."""

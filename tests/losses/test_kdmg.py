@@ -193,6 +193,7 @@ def test_nothing_is_asked_of_cells_that_do_not_count() -> None:
     assert float(out.total.detach()) == pytest.approx(0, abs=1e-5)
 
 
+@pytest.mark.slow
 def test_gradients_of_both_sides() -> None:
     density, points, context = scene((3, 0), side=32)
     loss = make(side=3, channels=1).double()
@@ -210,6 +211,7 @@ def test_gradients_of_both_sides() -> None:
     assert torch.autograd.gradcheck(total, (density[..., :4, :4].clone().requires_grad_(), *parameters))
 
 
+@pytest.mark.slow
 def test_counter_and_generator_learn_together_and_keep_the_count() -> None:
     density, points, context = scene((6, 11))
     loss = make(channels=8)  # to be quick

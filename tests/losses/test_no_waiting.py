@@ -116,6 +116,7 @@ def test_density_losses_wait_for_nothing(name: str, known: bool) -> None:
     guarded(loss, lambda: loss(density(), batch, context=context(batch) if known else None))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "kind"),
     [("hd-papm", "ring"), ("hd-papm", "disc"), ("hd-papm", "gaussian"), ("bl", "ring"), ("al-papm", "ring")],

@@ -32,6 +32,7 @@ def batch_of(points: list[Tensor]) -> PointBatch:
     return PointBatch.from_list([p.double() for p in points])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("stride", "alpha", "beta"), [(8, 64.0, 64.0), (4, 25.0, 100.0)])
 def test_moments_are_those_of_sampled_noise(stride: int, alpha: float, beta: float) -> None:
     """True points drawn around the dots; what the cells then hold has the mean, variance and covariance of the formulas."""
@@ -210,6 +211,7 @@ def test_noise_of_the_kind_assumed_is_likelier_than_other_errors() -> None:
     assert float(loss(mean[None] + shuffled, [dots]).terms["likelihood"]) > 1.5 * likely
 
 
+@pytest.mark.slow
 def test_gradient() -> None:
     density, points = scene()
     loss = losses.create("noisecc", rank=20)

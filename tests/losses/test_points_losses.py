@@ -440,6 +440,7 @@ def test_p2pnet_has_no_options_of_the_ggd() -> None:
 # --- learning -------------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["p2pnet", "p2p-papm"])
 def test_a_small_network_learns_one_batch_by_heart(name: str) -> None:
     torch.manual_seed(0)

@@ -168,6 +168,7 @@ def test_masked_cells_are_left_out() -> None:
     assert len(points) == 1
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["dm-count", "al-papm", "gl", "gl-papm", "uot"])
 def test_descent_moves_the_density_onto_the_points(name: str) -> None:
     """From a flat map, descent gathers the mass around the points."""

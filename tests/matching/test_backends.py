@@ -84,6 +84,7 @@ def run() -> Host:
     return made
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", cases.KINDS)
 def test_cuda_kernel_on_the_host(library: ctypes.CDLL, run: Host, kind: str) -> None:
     """The source that a GPU runs: right, whatever the sizes, and the same however its threads are scheduled."""
@@ -100,6 +101,7 @@ def test_cuda_kernel_on_the_host(library: ctypes.CDLL, run: Host, kind: str) -> 
     assert torch.equal(columns, again)
 
 
+@pytest.mark.slow
 def test_cuda_kernel_without_bids_and_with_many(library: ctypes.CDLL, run: Host) -> None:
     costs = torch.stack([cases.make("columns", 15, 45, seed) for seed in range(2)])
     sizes = torch.tensor([[15, 45], [15, 45]])

@@ -93,6 +93,7 @@ def test_total_is_the_optimum(cost: Tensor) -> None:
     check(cost, assign(cost))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", KINDS)
 def test_hundreds_of_problems_of_a_kind_in_one_call(kind: str) -> None:
     """Wider than high, higher than wide and empty ones side by side, as a batch on threads."""

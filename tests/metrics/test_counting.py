@@ -200,6 +200,7 @@ def test_levels_partition_the_images() -> None:
         by_level([1.0], [1], (5, 5))
 
 
+@pytest.mark.slow
 def test_importing_metrics_leaves_torchmetrics_out() -> None:
     code = "import sys, papm.metrics; assert not any(m.startswith(('torchmetrics', 'lightning')) for m in sys.modules)"
     subprocess.run([sys.executable, "-c", code], check=True)

@@ -11,10 +11,10 @@ from hypothesis.extra import numpy as hnp
 
 from papm.errors import ConfigError, DataError
 from papm.metrics import PointScore, box_sigmas, nap, nwpu, qnrf, within
-from papm.metrics.localization import QNRF_THRESHOLDS
 from papm.metrics.normalized_ap import DELTAS
 from papm.metrics.pairing import Array
 from papm.metrics.precision_recall import average_precision
+from papm.metrics.qnrf_protocol import QNRF_THRESHOLDS
 
 NONE = np.zeros((0, 2))
 
@@ -141,13 +141,17 @@ class TestQnrf:
     def test_by_hand(self) -> None:
         predicted, truth = [[[0.0, 2.0], [50.0, 50.0]], NONE], [[[0.0, 0.0]], [[9.0, 9.0], [40.0, 9.0]]]
         found = qnrf(predicted, truth, (1, 2, 3))
-        assert found.precision.tolist() == [0, 0.5, 0.5] and found.recall.tolist() == [0, 1 / 3, 1 / 3]
+        assert found.curves["precision"].tolist() == [0, 0.5, 0.5] and found.curves["recall"].tolist() == [
+            0,
+            1 / 3,
+            1 / 3,
+        ]
         assert found.pairs.tolist() == [[0, 1, 1], [0, 0, 0]] and found.at(2) == PointScore(1, 1, 2)
         assert found.auc is None  # no scores, no curve
         assert found.auc_threshold == pytest.approx(2 / 3 * 0.4)
         made = found.to_dict()
         assert made["precision"] == pytest.approx(1 / 3) and made["f1"] == made["auc_threshold"]
-        assert made["curves"]["recall"] == found.recall.tolist()  # type: ignore[index]
+        assert made["curves"]["recall"] == found.curves["recall"].tolist()  # type: ignore[index]
 
     @given(points(12), points(12), st.sampled_from(["greedy", "maximum"]))
     def test_each_threshold_stands_for_itself(self, predicted: Array, truth: Array, matching: str) -> None:
@@ -168,7 +172,7 @@ class TestQnrf:
             2 * few.pairs >= most.pairs
         ).all()  # greedy is maximal: half at least
         swapped = qnrf([truth], [predicted], range(1, 20), "maximum")
-        assert (swapped.precision == most.recall).all() and (swapped.pairs == most.pairs).all()
+        assert (swapped.curves["precision"] == most.curves["recall"]).all() and (swapped.pairs == most.pairs).all()
 
     @given(st.integers(0, 10**6), st.sampled_from(["greedy", "maximum"]))
     def test_order_does_not_matter(self, seed: int, matching: str) -> None:
@@ -182,7 +186,7 @@ class TestQnrf:
         assert QNRF_THRESHOLDS[0] == 1 and QNRF_THRESHOLDS[-1] == 100 and len(QNRF_THRESHOLDS) == 100
         line = [[[float(100 + k), 0.0]] for k in range(1, 101)]  # one pair at each whole distance
         found = qnrf(line, [[[100.0, 0.0]]] * 100)
-        assert found.recall == pytest.approx(np.arange(1, 101) / 100)
+        assert found.curves["recall"] == pytest.approx(np.arange(1, 101) / 100)
         assert found.auc_threshold == pytest.approx(0.505)
 
     def test_bad_input(self) -> None:
@@ -225,7 +229,10 @@ class TestQnrfArea:
             scores = np.concatenate([np.full(10, 0.5) + np.arange(10) / 100, np.full(k, 0.9), np.full(6 - k, 0.1)])
             found = qnrf([predicted], [self.objects], matching=matching, scores=[scores])  # type: ignore[arg-type]
             assert found.auc == pytest.approx(10 / (10 + k))
-            assert found.precision[0] == 10 / 16 and found.recall[0] == 1  # where the curve ends, whatever the ranking
+            assert (found.at(1).precision, found.at(1).recall) == (
+                10 / 16,
+                1,
+            )  # where the curve ends, whatever the ranking
 
     def test_between_the_hits(self) -> None:
         """5 hits, 5 false alarms, 5 hits: precision 1 up to half the recall, then at most 10/15."""
@@ -251,7 +258,7 @@ class TestQnrfArea:
         rng = np.random.default_rng(seed)
         scores, order = rng.integers(0, 4, len(predicted)) / 4, rng.permutation(len(predicted))
         found = qnrf([predicted], [truth], (5, 20), scores=[scores])
-        assert found.auc is not None and 0 <= found.auc <= found.recall.mean() + 1e-12
+        assert found.auc is not None and 0 <= found.auc <= found.curves["recall"].mean() + 1e-12
         stretched = qnrf([predicted[order]], [truth], (5, 20), scores=[np.exp(3 * scores[order]) - 5])
         if len(np.unique(predicted, axis=0)) == len(predicted):
             assert stretched.auc == pytest.approx(found.auc)
@@ -272,7 +279,7 @@ class TestOwnPrediction:
         assert within(truth, truth, 4.0).total.f1 == 1
         for matching in ("greedy", "maximum"):
             found = qnrf(truth, truth, matching=matching, scores=zeros)  # type: ignore[arg-type]
-            assert found.auc == found.auc_threshold == 1 and (found.f1 == 1).all()
+            assert found.auc == found.auc_threshold == 1 and (found.curves["f1"] == 1).all()
         if sum(map(len, truth)):
             rng = np.random.default_rng(0)
             assert nap(truth, [rng.random(len(t)) for t in truth], truth).ap == (1.0,) * len(DELTAS)

@@ -13,7 +13,7 @@ from scipy.sparse import csr_matrix
 from scipy.sparse.csgraph import maximum_bipartite_matching
 
 from papm.errors import DataError
-from papm.metrics import localization, pair_sizes, pairing, qnrf
+from papm.metrics import pair_sizes, pairing, qnrf, qnrf_protocol
 from papm.metrics.pairing import Array
 
 pytestmark = pytest.mark.skipif(not pair_sizes.available(), reason="no C compiler")
@@ -37,7 +37,7 @@ def test_sizes_are_scipys(predicted: Array, truth: Array, limits: list[int]) -> 
     wanted = scipy_sizes(predicted, truth, at)
     assert pair_sizes.sizes(predicted, truth, at, MOST).tolist() == wanted
     assert pair_sizes.sizes(truth, predicted, at, MOST).tolist() == wanted
-    assert localization._bisected_counts(predicted, truth, at).tolist() == wanted
+    assert qnrf_protocol._bisected_counts(predicted, truth, at).tolist() == wanted
 
 
 @settings(max_examples=8)

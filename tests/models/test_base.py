@@ -95,6 +95,7 @@ def test_crop_keeps_cells_with_at_least_one_pixel() -> None:
     assert crop_to_image(maps, 16, 9, 8).tolist() == [[[[0, 1], [4, 5]]]]
 
 
+@pytest.mark.slow
 def test_compiling_is_not_exporting() -> None:
     """What only an exported program needs (gathers, padding by nothing, points dropped on the host) stays out of training."""
 
@@ -110,6 +111,7 @@ def test_compiling_is_not_exporting() -> None:
     assert exported(torch.zeros(2)).tolist() == [1, 1]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["tiny", "p2pnet"])
 def test_a_network_can_be_given_to_torch_export_as_it_is(name: str) -> None:
     network, images = models.create(name).eval(), torch.randn(1, 3, 64, 96)

@@ -51,6 +51,7 @@ def test_points_stay_where_they_are_in_the_image() -> None:
     torch.testing.assert_close(found.logits, framed.logits[:, inside])
 
 
+@pytest.mark.slow
 def test_attention_takes_a_frame_too() -> None:
     """As padding in training: it lies around the image, and no token attends to it."""
     network, image = made("man"), torch.randn(2, 3, 64, 81)

@@ -144,6 +144,7 @@ def test_starts_alive(seed: int) -> None:
     assert crowd / 2 < density.mean().item() < crowd * 4
 
 
+@pytest.mark.slow
 def test_learns_with_the_rates_of_its_recipe(monkeypatch: pytest.MonkeyPatch) -> None:
     """An eighth of the channels, squares on noise: with the trunk as fast as the rest, each image got the same count."""
     monkeypatch.setattr(vgg, "_CHANNELS", (8, 16, 32, 64, 64))

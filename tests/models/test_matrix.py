@@ -124,6 +124,7 @@ def test_two_steps_lower_the_loss(backbone: str, loss: str) -> None:
     assert bool(output.density.isfinite().all())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("loss", POINT_LOSSES)
 @pytest.mark.parametrize("trunk", ["tiny", "vgg16"])
 def test_two_steps_lower_the_loss_of_points(trunk: str, loss: str) -> None:

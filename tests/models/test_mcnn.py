@@ -64,6 +64,7 @@ def test_an_output_sees_34_pixels_around_its_cell() -> None:
     assert 84 + 34 - 4 <= seen.max() < 84 + 34
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", range(5))
 def test_starts_alive_and_stays_so(seed: int) -> None:
     torch.manual_seed(seed)

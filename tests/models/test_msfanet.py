@@ -177,6 +177,7 @@ def test_trains_on_one_image(network: MSFANet) -> None:
     assert gradient is not None and bool(gradient.isfinite().all()) and bool(gradient.any())
 
 
+@pytest.mark.slow
 def test_weights_are_those_of_the_trunk_chosen(tmp_path: Path) -> None:
     file = tmp_path / "trunk.safetensors"
     given = {f"features.{k}": v.contiguous() for k, v in models.vgg_trunk("vgg16").state_dict().items()}

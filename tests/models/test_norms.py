@@ -27,6 +27,7 @@ def plain_file(arch: str, path: Path) -> Path:
     return path
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("arch", ["vgg16", "vgg19"])
 def test_a_trunk_with_norms_takes_the_file_of_one_without(arch: str, tmp_path: Path) -> None:
     """At every stage of it the function is that of the plain trunk: loaded, settled, and on the batch it was settled on."""
@@ -67,6 +68,7 @@ def test_a_channel_that_never_fires_does_no_harm() -> None:
             assert torch.isfinite(state(torch.randn(2, 3, 8, 8))[0]).all()
 
 
+@pytest.mark.slow
 def test_training_settles_the_norms_on_the_training_images(tmp_path: Path) -> None:
     """Before the first step the network counts what it would without norms, in training mode as well."""
     weights = str(plain_file("vgg16", tmp_path / "plain.safetensors"))

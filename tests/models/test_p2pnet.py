@@ -258,6 +258,7 @@ def test_keys_of_the_trunk_are_torchvisions(trunk: str) -> None:
         assert {k for k in own if k.startswith("features.")} == {f"features.{k}" for k in vgg_trunk(trunk).state_dict()}
 
 
+@pytest.mark.slow
 def test_weights_are_those_of_the_chosen_trunk(tmp_path: Path) -> None:
     torch.manual_seed(1)
     published = vgg_trunk("vgg19", taps=("pool5",)).state_dict()
@@ -305,6 +306,7 @@ def test_a_checkpoint_holds_the_choice_of_trunk(tmp_path: Path) -> None:
     assert torch.equal(again(image).logits, network(image).logits)
 
 
+@pytest.mark.slow
 @torch.no_grad()
 def test_compiles_and_exports_for_every_size() -> None:
     class Plain(nn.Module):
@@ -382,6 +384,7 @@ def test_a_prediction_has_as_many_points_as_it_counts() -> None:
     assert found.labels is not None and found.labels.tolist() == [0] * 8
 
 
+@pytest.mark.slow
 def test_training_from_nothing_learns_to_count(tmp_path: Path) -> None:
     seen: list[float] = []
     given = {

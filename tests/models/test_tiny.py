@@ -36,7 +36,7 @@ def scenes(count: int, size: int, stride: int, seed: int) -> tuple[Tensor, Tenso
     return images, target
 
 
-@pytest.mark.parametrize("stride", [2, 4, 8])
+@pytest.mark.parametrize("stride", [*(pytest.param(stride, marks=pytest.mark.slow) for stride in (2, 4)), 8])
 def test_learns_to_count(stride: int) -> None:
     torch.manual_seed(0)
     network = models.create("tiny", stride=stride)

@@ -299,6 +299,7 @@ def test_how_points_are_counted_is_kept_with_the_model(tmp_path: Path) -> None:
     assert tiled == pytest.approx(whole, rel=1e-3)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("name", "options"), [("tiny", {}), ("mcnn", {}), ("p2pnet", {"trunk": "tiny"})])
 @pytest.mark.parametrize("tile", ["none", 400])
 def test_half_precision_counts_nearly_the_same(name: str, options: dict[str, str], tile: int | str) -> None:

@@ -87,7 +87,7 @@ def test_what_is_small_is_taken_whole(monkeypatch: pytest.MonkeyPatch) -> None:
 # --- what is found ----------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("name", LOCAL)
+@pytest.mark.parametrize("name", [n if n in SMALL else pytest.param(n, marks=pytest.mark.slow) for n in LOCAL])
 def test_tiles_of_a_local_network_give_the_map_of_the_whole(name: str) -> None:
     net = network(name, activation="abs")
     assert net.receptive_field is not None

@@ -12,7 +12,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from papm.errors import ConfigError, DataError
+from papm.errors import ConfigError, DataError, WriteError
 from papm.predict.video import Video, VideoWriter, is_video_name, opencv, playing_rate
 
 pytest.importorskip("cv2")
@@ -107,7 +107,7 @@ def test_odd_sides_lose_a_pixel_and_nothing_is_left_behind(tmp_path: Path) -> No
     with VideoWriter(tmp_path / "none.webm", 4.0):
         pass
     assert not (tmp_path / "none.webm").exists()
-    with pytest.raises(DataError, match="too small for a video"):
+    with pytest.raises(WriteError, match="too small for a video"):
         VideoWriter(tmp_path / "dot.webm", 4.0).write(grey(1, 1, 1))
 
 
@@ -124,7 +124,7 @@ def test_what_cannot_be_written_is_said_and_nothing_is_left_behind(tmp_path: Pat
     (tmp_path / "a.webm").mkdir()
     writer = VideoWriter(tmp_path / "a.webm", 4.0)
     writer.write(grey(9))
-    with pytest.raises(DataError, match=r"/a\.webm: cannot be written"):
+    with pytest.raises(WriteError, match=r"/a\.webm: cannot be written"):
         writer.close()
     assert [p.name for p in tmp_path.iterdir()] == ["a.webm"]
 

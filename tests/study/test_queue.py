@@ -50,6 +50,7 @@ def test_in_order_and_never_more_at_once(tmp_path: Path) -> None:
     assert [n for what, n in notes.events if what == "started"] == list("abcd")
 
 
+@pytest.mark.slow
 def test_the_first_runs_alone_for_a_while(tmp_path: Path) -> None:
     notes = Notes()
     work_off([job(tmp_path, n, "pass") for n in "abc"], 3, notes, lead=60)  # each ends long before that

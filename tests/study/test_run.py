@@ -81,6 +81,7 @@ def test_every_fold_is_a_training(tmp_path: Path) -> None:
     )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", tables.names())
 def test_the_commands_of_the_papers_tables_ask_for_their_cells(name: str, tmp_path: Path) -> None:
     """What a command line says, resolved as `papm train` does, is the training of the cell."""

@@ -36,6 +36,7 @@ def problem(
     return WindowProblem(xy, size, 8, cost, 10.0, window), a, b
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["l2", "ggd-l2", "ggd-l1"])
 def test_compiled_loop(name: str) -> None:
     if not native.available():
@@ -105,6 +106,7 @@ def _host() -> ModuleType:
     return module
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("name", "lanes", "cluster"), [("ggd-l2", 8, 1), ("l2", 4, 3), ("ggd-l2", 1, 2)])
 def test_cuda_kernel_on_the_host(tmp_path: Path, name: str, lanes: int, cluster: int) -> None:
     """The source that a GPU runs, with a thread for each of its threads."""

@@ -13,6 +13,7 @@ def small(cost: str = "ggd-l2", images: int = 2) -> bench.Scene:
     return bench.Scene.make(images, 12, 64, cost, 20)
 
 
+@pytest.mark.slow
 def test_rows_start_with_ours_and_agree() -> None:
     rows = bench.run(images=2, points=12, crop=64, iterations=20, repeat=1, warmup=0)
     assert rows[0].timing.name == "papm" and rows[0].timing.ratio == 1

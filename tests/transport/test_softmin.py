@@ -45,7 +45,7 @@ def on_host(kernels: Callable[[str], Any], monkeypatch: pytest.MonkeyPatch) -> N
     monkeypatch.setattr(torch.cuda, "device", lambda device: contextlib.nullcontext())
 
 
-@pytest.fixture(params=["torch", "c", "cuda"])
+@pytest.fixture(params=["torch", "c", pytest.param("cuda", marks=pytest.mark.slow)])
 def way(request: pytest.FixtureRequest) -> Way:
     if request.param == "c" and softmin._library() is None:
         pytest.skip("needs a C compiler")

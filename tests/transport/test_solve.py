@@ -252,6 +252,7 @@ def dual(result: TransportResult, b: Tensor) -> float:
     return float(eps * (linear - result.plan().sum() - floor * (u.sum() + v.sum())))
 
 
+@pytest.mark.slow
 def test_gradient_is_that_of_the_converged_dual() -> None:
     points, density = scene([4], (4, 5), seed=3)
     density = density + 0.05

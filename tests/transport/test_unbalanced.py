@@ -19,6 +19,7 @@ def random_problem(seed: int = 0, n: int = 5, m: int = 12) -> tuple[Tensor, Tens
     return torch.ones(1, n).double(), torch.rand(1, m, generator=rng).double() + 0.1, torch.cdist(x, y)
 
 
+@pytest.mark.slow
 def test_infinite_price_is_balanced_transport() -> None:
     a, b, cost = random_problem()
     a, b = a / a.sum(), b / b.sum()
@@ -45,6 +46,7 @@ def test_fixed_point_equations() -> None:
     torch.testing.assert_close(plan.sum(1), b * torch.exp(-r.g / 0.5), rtol=1e-7, atol=0)
 
 
+@pytest.mark.slow
 def test_gradient_is_that_of_the_value() -> None:
     a, b, cost = random_problem(2)
     g = unbalanced(a, b, cost, 0.05, 0.5, extra=3000).column_gradient

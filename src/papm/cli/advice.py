@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import TYPE_CHECKING, Any
 
 from papm.errors import ConfigError
@@ -22,43 +22,36 @@ def refuse_settings_as_options(argv: Sequence[str]) -> None:
     Traceback (most recent call last):
     papm.errors.ConfigError: --steps is a setting, not an option: write steps=5
     """
-    from papm import config as configuration
-
     if not argv or argv[0] != "train":
         return
-    known = {*configuration.names(), "learning_rate", "epochs"} - set(OPTIONS)
+    from papm import config as configuration  # it imports torch, which takes seconds
+
     for k, word in enumerate(argv):
         if word == "--":
             return
-        if not word.startswith("--"):
+        name, equals, value = word.removeprefix("--").partition("=")
+        if not word.startswith("--") or name in OPTIONS:
             continue
-        name, equals, value = word[2:].partition("=")
-        key = name.replace("-", "_")
-        if name in OPTIONS:
-            continue
-        if key.partition(".")[0] not in known and key.partition(".")[0] not in configuration.GROUPS:
-            _refuse_options_of_parts(key, value if equals else _following(argv, k))
-            continue
-        if key == "data":
-            raise ConfigError("data is the first argument, not an option: write papm train DATA …")
-        following = _following(argv, k)
-        if key == "epochs":
-            raise ConfigError("training is counted in steps of `batch` crops, not in epochs: write steps=NUMBER")
-        key = "lr" if key == "learning_rate" else key
-        raise ConfigError(f"--{name} is a setting, not an option: write {key}={value if equals else following}")
+        following = argv[k + 1] if k + 1 < len(argv) and not argv[k + 1].startswith("-") else "VALUE"
+        _refuse(name, value if equals else following, {*configuration.names(), *configuration.GROUPS})
 
 
-def _following(argv: Sequence[str], k: int) -> str:
-    return argv[k + 1] if k + 1 < len(argv) and not argv[k + 1].startswith("-") else "VALUE"
-
-
-def _refuse_options_of_parts(key: str, value: str) -> None:
-    """`--sigma 5` belongs to a loss or a network."""
+def _refuse(name: str, value: str, settings: Collection[str]) -> None:
+    """Say how an option is written that is a setting of the training, of a loss or of a network."""
     from papm import losses, models
 
-    if any(key in losses.options(name) for name in losses.names()):
+    key = name.replace("-", "_")
+    if key == "data":
+        raise ConfigError("data is the first argument, not an option: write papm train DATA …")
+    if key == "epochs":
+        raise ConfigError("training is counted in steps of `batch` crops, not in epochs: write steps=NUMBER")
+    if key == "learning_rate" or key.partition(".")[0] in settings:
+        raise ConfigError(
+            f"--{name} is a setting, not an option: write {'lr' if key == 'learning_rate' else key}={value}"
+        )
+    if any(key in losses.options(loss) for loss in losses.names()):
         raise ConfigError(f"--{key} is an option of a loss: write loss.{key}={value}")
-    if any(key in models.info(name).options for name in models.names()):
+    if any(key in models.info(network).options for network in models.names()):
         raise ConfigError(f"--{key} is an option of a network: write network.{key}={value}")
 
 
@@ -94,8 +87,5 @@ def chosen_on_few(result: dict[str, Any]) -> str | None:
     sizes = result.get("sizes") or {}
     if result.get("select") != "val" or not 0 < sizes.get("val", 0) < FEW:
         return None
-    n = sizes["val"]
-    return (
-        f"Weights chosen on {n_of(n, 'image')} are mostly chance (trained on {sizes.get('train')}): "
-        "give more images, or select=last."
-    )
+    chosen = f"Weights chosen on {n_of(sizes['val'], 'image')} are mostly chance (trained on {sizes.get('train')})"
+    return f"{chosen}: give more images, or select=last."

@@ -1,66 +1,38 @@
-"""`papm bench …`: how long our parts take beside other ways to do the same, measured in one run.
-
-A bench is one function here, decorated with `bench("NAME")`: NAME is a module of `papm.bench`, and the command is offered
-when that module is there.
-"""
+"""`papm bench …`: how long our parts take beside other ways to do the same, measured in one run."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Mapping, Sequence
 from importlib.util import find_spec
-from typing import Annotated
+from typing import Annotated, Any
 
-import typer
+from typer import Exit, Option, echo
 
-from papm.cli import bench_rows as shown
+from papm.cli import ui
+from papm.cli.options import Json, height_width
 from papm.text import n_of
 
-app = typer.Typer(
-    help="Time our parts beside other ways to do the same.",
-    pretty_exceptions_enable=False,
-    rich_markup_mode=None,
-    no_args_is_help=True,
-)
-
-Repeat = Annotated[int, typer.Option(help="Timed rounds; each runs every candidate once.", min=1)]
-Json = Annotated[bool, typer.Option("--json", help="Print the result as JSON.")]
-
-SUMMARIES: dict[str, str] = {}
+Repeat = Annotated[int, Option(help="Timed rounds; each runs every candidate once.", min=1)]
 
 
-def bench(name: str) -> Callable[[Callable[..., None]], Callable[..., None]]:
-    """Offer a function as `papm bench NAME` if `papm.bench.NAME` is there."""
-
-    def add(function: Callable[..., None]) -> Callable[..., None]:
-        if find_spec(f"papm.bench.{name}") is not None:
-            SUMMARIES[name] = (function.__doc__ or "").strip().split("\n")[0]
-            app.command(name)(function)
-        return function
-
-    return add
-
-
-@app.command("list")
 def list_benches(json: Json = False) -> None:
     """Name every bench.
 
     Example: papm bench list
     """
-    from papm.cli import ui
-
+    found = [{"name": f.__name__, "summary": str(f.__doc__).partition("\n")[0]} for f in (targets, transport, matching)]
     if json:
-        ui.print_json([{"name": name, "summary": text} for name, text in SUMMARIES.items()])
+        ui.print_json(found)
         return
-    for name, text in SUMMARIES.items():
-        typer.echo(f"{name:16}{text}")
+    for bench in found:
+        echo(f"{bench['name']:16}{bench['summary']}")
 
 
-@bench("targets")
 def targets(
-    points: Annotated[int, typer.Option(help="Number of points.", min=1)] = 3000,
-    size: Annotated[str, typer.Option(help="Height and width of the image.")] = "768x1024",
-    sigma: Annotated[float, typer.Option(help="Bandwidth of the kernel in pixels.")] = 4.0,
-    shape: Annotated[float, typer.Option(help="Exponent of the kernel.")] = 8.0,
+    points: Annotated[int, Option(help="Number of points.", min=1)] = 3000,
+    size: Annotated[str, Option(help="Height and width of the image.")] = "768x1024",
+    sigma: Annotated[float, Option(help="Bandwidth of the kernel in pixels.")] = 4.0,
+    shape: Annotated[float, Option(help="Exponent of the kernel.")] = 8.0,
     repeat: Repeat = 9,
     json: Json = False,
 ) -> None:
@@ -69,25 +41,21 @@ def targets(
     Example: papm bench targets --points 3000 --size 768x1024
     """
     from papm.bench import targets as bench
-    from papm.bench.timing import machine
 
-    side = shown.size(size)
-    with shown.busy("drawing targets"):
+    side = height_width(size, "--size")
+    with ui.err.status("drawing targets"):
         rows = bench.run(points, side, sigma, shape, repeat)
     what = {"points": points, "size": list(side), "sigma": sigma, "shape": shape, "repeat": repeat}
-    listed = [{**shown.timing(r.timing), "max_abs_difference": r.difference, "sum_error": r.sum_error} for r in rows]
-    shown.show("targets", what, listed, bench.agree(rows, points), machine("cpu"), json)
+    more = {"max_abs_difference": "difference", "sum_error": "sum_error"}
+    _show("targets", what, rows, more, bench.agree(rows, points), json)
 
 
-@bench("transport")
 def transport(
-    points: Annotated[int, typer.Option(help="Points in a crop.", min=1)] = 200,
-    images: Annotated[int, typer.Option(help="Crops in a batch.", min=1)] = 4,
-    crop: Annotated[int, typer.Option(help="Side of a crop in pixels.", min=8)] = 256,
-    cost: Annotated[str, typer.Option(help="l2, ggd-l2, ggd-l1 or log-ggd.")] = "ggd-l2",
-    sweep: Annotated[
-        bool, typer.Option("--sweep", help="Show instead how our time grows with points and crop.")
-    ] = False,
+    points: Annotated[int, Option(help="Points in a crop.", min=1)] = 200,
+    images: Annotated[int, Option(help="Crops in a batch.", min=1)] = 4,
+    crop: Annotated[int, Option(help="Side of a crop in pixels.", min=8)] = 256,
+    cost: Annotated[str, Option(help="l2, ggd-l2, ggd-l1 or log-ggd.")] = "ggd-l2",
+    sweep: Annotated[bool, Option("--sweep", help="Show instead how time grows with points and crop.")] = False,
     repeat: Repeat = 5,
     json: Json = False,
 ) -> None:
@@ -97,37 +65,31 @@ def transport(
     """
     from papm.bench import transport as bench
     from papm.bench.timing import machine
-    from papm.cli import ui
 
     if sweep:
-        with shown.busy("solving"):
-            grown = bench.sweep(images=images, cost=cost)
-        listed = [vars(g) for g in grown]
+        with ui.err.status("solving"):
+            grown = [vars(row) for row in bench.sweep(images=images, cost=cost)]
         if json:
-            ui.print_json(
-                {"bench": "transport", "images": images, "cost": cost, "hardware": machine("cpu"), "rows": listed}
-            )
-        else:
-            ui.table(
-                list(listed[0]), [list(r.values()) for r in listed], title=f"transport: {n_of(images, 'image')}, {cost}"
-            )
+            what = {"bench": "transport", "images": images, "cost": cost, "hardware": machine("cpu")}
+            ui.print_json({**what, "rows": grown})
+            return
+        title = f"transport: {n_of(images, 'image')}, {cost}"
+        ui.table(list(grown[0]), [list(row.values()) for row in grown], title=title)
         return
-    with shown.busy("solving"):
+    with ui.err.status("solving"):
         rows = bench.run(images=images, points=points, crop=crop, cost=cost, repeat=repeat)
     if absent := [name for name, module in (("POT", "ot"), ("geomloss", "geomloss")) if find_spec(module) is None]:
         ui.note(f"Not installed, so not compared: {' and '.join(absent)} (pip install 'papm[bench]')")
     what = {"images": images, "points": points, "crop": crop, "cost": cost, "repeat": repeat}
-    listed = [{**shown.timing(r.timing), "difference_of_potentials": r.difference} for r in rows]
-    shown.show("transport", what, listed, bench.agree(rows), machine("cpu"), json)
+    _show("transport", what, rows, {"difference_of_potentials": "difference"}, bench.agree(rows), json)
 
 
-@bench("matching")
 def matching(
-    points: Annotated[int, typer.Option(help="Points in a crop.", min=1)] = 100,
-    problems: Annotated[int, typer.Option(help="Crops in a batch.", min=1)] = 32,
-    crop: Annotated[int, typer.Option(help="Side of a crop in pixels; 128 has 1024 proposals.", min=8)] = 128,
-    cost: Annotated[str, typer.Option(help="l2, ggd or ggd-literal.")] = "ggd",
-    clumped: Annotated[bool, typer.Option("--clumped", help="All points of a crop in one clump.")] = False,
+    points: Annotated[int, Option(help="Points in a crop.", min=1)] = 100,
+    problems: Annotated[int, Option(help="Crops in a batch.", min=1)] = 32,
+    crop: Annotated[int, Option(help="Side of a crop in pixels; 128 has 1024 proposals.", min=8)] = 128,
+    cost: Annotated[str, Option(help="l2, ggd or ggd-literal.")] = "ggd",
+    clumped: Annotated[bool, Option("--clumped", help="All points of a crop in one clump.")] = False,
     repeat: Repeat = 5,
     json: Json = False,
 ) -> None:
@@ -136,10 +98,35 @@ def matching(
     Example: papm bench matching --points 400 --cost ggd-literal
     """
     from papm.bench import matching as bench
-    from papm.bench.timing import machine
 
-    with shown.busy("assigning"):
+    with ui.err.status("assigning"):
         rows = bench.run(cost, problems, points, crop, clumped, repeat)  # type: ignore[arg-type]
     what = {"points": points, "problems": problems, "crop": crop, "cost": cost, "clumped": clumped, "repeat": repeat}
-    listed = [{**shown.timing(r.timing), "excess_per_pair": r.excess} for r in rows]
-    shown.show("matching", what, listed, bench.agree(rows), machine("cpu"), json)
+    _show("matching", what, rows, {"excess_per_pair": "excess"}, bench.agree(rows), json)
+
+
+def _show(
+    name: str, what: dict[str, Any], rows: Sequence[Any], more: Mapping[str, str], agree: bool, json: bool
+) -> None:
+    """The times of each candidate and `more` of its attributes; candidates that disagree make the command fail."""
+    from papm.bench.timing import machine
+
+    times, hardware = ("name", "median_ms", "min_ms", "ratio"), machine("cpu")
+    timed = [{k: getattr(r.timing, k) for k in times} for r in rows]
+    extra = [{k: getattr(r, v) for k, v in more.items()} for r in rows]
+    if json:
+        listed = [{**t, **e} for t, e in zip(timed, extra)]
+        ui.print_json({"bench": name, **what, "agree": agree, "hardware": hardware, "rows": listed})
+    else:
+        columns = ["", "median ms", "min ms", "times ours", *(k.replace("_", " ") for k in more)]
+        shown = [f"{k} {'×'.join(map(str, v)) if isinstance(v, list) else v}" for k, v in what.items()]
+        cells = [[*t.values(), *map(_cell, e.values())] for t, e in zip(timed, extra)]
+        ui.table(columns, cells, title=f"{name}: {', '.join(shown)}")
+        echo(f"Measured in turn on {hardware}")
+    if not agree:
+        ui.note(f"papm: the candidates of bench {name} do not give the same result")
+        raise Exit(1)
+
+
+def _cell(value: object) -> str:
+    return "–" if value is None else f"{value:.1e}" if isinstance(value, float) else str(value)

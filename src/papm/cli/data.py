@@ -3,39 +3,35 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Any
 
-import typer
+from typer import echo
 
+from papm.cli import ui
+from papm.cli.options import Data, Json, Options
 from papm.text import n_of
 
 if TYPE_CHECKING:
     from papm.data.base import Dataset
 
-app = typer.Typer(
-    help="Look at datasets, check them, and write them anew.",
-    pretty_exceptions_enable=False,
-    rich_markup_mode=None,
-    no_args_is_help=True,
-)
-
-Data = Annotated[str, typer.Argument(help="NAME:FOLDER, a dataset name, or a folder whose format is recognised.")]
-Options = Annotated[
-    list[str] | None,
-    typer.Argument(metavar="KEY=VALUE …", help="Options of the dataset (docs/datasets.md), e.g. origin=0.5"),
-]
-Split = Annotated[str | None, typer.Option(help="Only this split.")]
-Json = Annotated[bool, typer.Option("--json", help="Print the result as JSON.")]
-
-
-def add(app: typer.Typer) -> None:
-    app.command("list")(list_formats)
-    app.command("info", short_help="Sum up a dataset: images, points, spacing, sizes, blemishes.")(info)
+FACTS = {  # of a split, as `papm.data.summary` names them
+    "images": "images",
+    "points": "points",
+    "count_min": "count per image: least",
+    "count_mean": "mean",
+    "count_median": "median",
+    "count_max": "most",
+    "without_points": "images without points",
+    "outside": "points outside their image",
+    "duplicates": "points repeated exactly",
+    "neighbour_distance": "nearest neighbour, px",
+    "size_min": "smallest image, H×W",
+    "size_max": "largest image, H×W",
+}
 
 
 def opened(data: str, options: Sequence[str] | None = None, split: str | None = None) -> dict[str, Dataset]:
     """The splits of a dataset, or one of them, with a bar while they are read."""
-    from papm.cli import ui
     from papm.data.spec import open_splits
 
     with ui.items("reading annotations", 0) as advance:
@@ -47,26 +43,21 @@ def list_formats(json: Json = False) -> None:
 
     Example: papm data list
     """
-    from papm.cli import ui
     from papm.data import base
     from papm.data.file_formats import FORMATS
 
-    known = base.readers().values()
-    formats = [{"name": f.name, "summary": f.summary, "layout": f.layout} for f in FORMATS.values()]
-    if json:
-        listed = ({"name": r.name, "summary": r.summary, "layout": r.layout} for r in known)
-        ui.print_json([r | ({"formats": formats} if r["name"] == "folder" else {}) for r in listed])
-        return
-    for r in known:
-        typer.echo(f"{r.name:16}{r.summary}")
-        if r.layout:
-            typer.echo(f"{'':16}{r.layout}")
-    typer.echo(
-        "\nWhat a folder of your own may hold (recognised, or format=NAME; papm data convert --to NAME writes it):"
+    known, formats = (
+        [{"name": f.name, "summary": f.summary, "layout": f.layout} for f in part.values()]
+        for part in (base.readers(), FORMATS)
     )
-    for f in formats:
-        typer.echo(f"{f['name']:16}{f['summary']}\n{'':16}{f['layout']}")
-    typer.echo("\nWrite NAME:FOLDER, e.g. papm data info folder:photos; a bare folder is recognised by its files.")
+    if json:
+        ui.print_json([r | ({"formats": formats} if r["name"] == "folder" else {}) for r in known])
+        return
+    own = "What a folder of your own may hold (recognised, or format=NAME; papm data convert --to NAME writes it):"
+    for title, part in (("", known), (f"\n{own}\n", formats)):
+        lines = (f"{f['name']:16}{f['summary']}\n" + (f"{'':16}{f['layout']}\n" if f["layout"] else "") for f in part)
+        echo(title + "".join(lines), nl=False)
+    echo("\nWrite NAME:FOLDER, e.g. papm data info folder:photos; a bare folder is recognised by its files.")
 
 
 def info(data: Data, options: Options = None, json: Json = False) -> None:
@@ -74,7 +65,6 @@ def info(data: Data, options: Options = None, json: Json = False) -> None:
 
     Example: papm data info photos/
     """
-    from papm.cli import ui
     from papm.data.agreement import agreement
     from papm.data.summary import summary
 
@@ -86,23 +76,7 @@ def info(data: Data, options: Options = None, json: Json = False) -> None:
         more = {s: {"file_format": d.file_format} if d.file_format else {} for s, d in splits.items()}
         ui.print_json({s: more[s] | f | ({"agreement": people[s]} if s in people else {}) for s, f in found.items()})
         return
-    rows: list[list[object]] = [
-        [what, *(_shown(found[s], key) for s in found)]
-        for what, key in (
-            ("images", "images"),
-            ("points", "points"),
-            ("count per image: least", "count_min"),
-            ("mean", "count_mean"),
-            ("median", "count_median"),
-            ("most", "count_max"),
-            ("images without points", "without_points"),
-            ("points outside their image", "outside"),
-            ("points repeated exactly", "duplicates"),
-            ("nearest neighbour, px", "neighbour_distance"),
-            ("smallest image, H×W", "size_min"),
-            ("largest image, H×W", "size_max"),
-        )
-    ]
+    rows: list[list[object]] = [[what, *(_shown(found[s], key) for s in found)] for key, what in FACTS.items()]
     if any(d.file_format for d in splits.values()):
         rows.insert(0, ["read as", *(d.file_format for d in splits.values())])
     ui.table(["", *found], rows)

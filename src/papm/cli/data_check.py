@@ -4,35 +4,34 @@ from __future__ import annotations
 
 import logging
 import shlex
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
-import typer
+from typer import Exit, Option, echo
 
-from papm.cli.data import Data, Json, Options
+from papm.cli import ui
+from papm.cli.options import Data, Json, Options
 from papm.text import n_of
 
+if TYPE_CHECKING:
+    from papm.data.check import Finding
+
 SHOWN = 50  # findings listed without --all
-
-
-def add(app: typer.Typer) -> None:
-    app.command("check", short_help="Read everything and list what is wrong.")(check)
 
 
 def check(
     data: Data,
     options: Options = None,
-    strict: Annotated[bool, typer.Option("--strict", help="Warnings fail the check too.")] = False,
-    everything: Annotated[bool, typer.Option("--all", help=f"List every finding, not the first {SHOWN}.")] = False,
-    headers: Annotated[bool, typer.Option("--quick", help="Read image headers only, decode nothing.")] = False,
+    strict: Annotated[bool, Option("--strict", help="Warnings fail the check too.")] = False,
+    everything: Annotated[bool, Option("--all", help=f"List every finding, not the first {SHOWN}.")] = False,
+    headers: Annotated[bool, Option("--quick", help="Read image headers only, decode nothing.")] = False,
     json: Json = False,
 ) -> None:
     """Read every image and annotation and list what is wrong; exit code 2 when something is.
 
     Example: papm data check photos/
     """
-    from papm.cli import ui
     from papm.data import base
     from papm.data import check as checks
     from papm.data.spec import parse, reader_options
@@ -57,43 +56,46 @@ def check(
     n = {kind: sum(f.severity == kind for f in findings) for kind in ("error", "warning", "info")}
     failed = checks.has_errors(findings, strict)
     if json:
-        listed = [
-            {"severity": f.severity, "file": f.file and str(f.file), "line": f.line, "message": f.message}
-            for f in findings
-        ]
+        keys = ("severity", "file", "line", "message")
+        listed = [dict(zip(keys, (f.severity, f.file and str(f.file), f.line, f.message))) for f in findings]
         known = {"data": data, "format": name, **({"file_format": files} if files else {})}
         ui.print_json(known | {"images": images, "ok": not failed, "found": n, "findings": listed})
     else:
-        notes = [f for f in findings if f.severity == "info"]  # totals among them: after many warnings they count most
-        for part in ([f for f in findings if f.severity != "info"], notes):
-            shown = part if everything else part[:SHOWN]
-            for f in shown:
-                typer.echo(str(f))
-            if rest := len(part) - len(shown):
-                typer.echo(f"… and {rest} more; --all lists them")
-        numbers = ", ".join(
-            n_of(n[k], word) for k, word in (("error", "error"), ("warning", "warning"), ("info", "note"))
-        )
-        if n["error"]:
-            advice = "Mend the errors, then check again."
-            if all(f.outside for f in findings if f.severity == "error"):  # stray clicks
-                again = "".join(f" {shlex.quote(o)}" for o in options or ())
-                advice = f"Mend the errors, or: papm data convert {shlex.quote(data)} --out NEW --inside-only{again}"
-        else:
-            import torch
-
-            verdict = "Good to use"
-            if n["warning"]:
-                verdict = (
-                    f"{'--strict fails on warnings: mend them' if strict else 'Usable; look at the warnings'}, then"
-                )
-            # A pretrained network on a CPU would take days.
-            network = "" if torch.cuda.is_available() else " --backbone tiny"
-            given = "".join(f" {shlex.quote(f'data.{o}')}" for o in options or ())
-            advice = f"{verdict}: papm train {shlex.quote(data)}{network}{given}"
-        typer.echo(f"Checked {n_of(images, 'image')} as '{name}'{f' ({files})' if files else ''}: {numbers}. {advice}")
+        _list(findings, everything)
+        numbers = ", ".join(map(n_of, n.values(), ("error", "warning", "note")))
+        said = f"Checked {n_of(images, 'image')} as '{name}'{f' ({files})' if files else ''}: {numbers}."
+        echo(f"{said} {_advice(data, options or (), findings, strict)}")
     if failed:
-        raise typer.Exit(2)
+        raise Exit(2)
+
+
+def _list(findings: Sequence[Finding], everything: bool) -> None:
+    """What was found; totals come last: after many warnings they count most."""
+    for notes in (False, True):
+        part = [f for f in findings if (f.severity == "info") == notes]
+        shown = part if everything else part[:SHOWN]
+        for finding in shown:
+            echo(str(finding))
+        if rest := len(part) - len(shown):
+            echo(f"… and {rest} more; --all lists them")
+
+
+def _advice(data: str, options: Sequence[str], findings: Sequence[Finding], strict: bool) -> str:
+    """What to do next."""
+    import torch
+
+    errors = [f for f in findings if f.severity == "error"]
+    if errors and not all(f.outside for f in errors):
+        return "Mend the errors, then check again."
+    if errors:  # stray clicks
+        again = "".join(f" {shlex.quote(o)}" for o in options)
+        return f"Mend the errors, or: papm data convert {shlex.quote(data)} --out NEW --inside-only{again}"
+    verdict = "Good to use"
+    if any(f.severity == "warning" for f in findings):
+        verdict = "--strict fails on warnings: mend them, then" if strict else "Usable; look at the warnings, then"
+    network = "" if torch.cuda.is_available() else " --backbone tiny"  # a pretrained one would take days on a CPU
+    given = "".join(f" {shlex.quote(f'data.{o}')}" for o in options)
+    return f"{verdict}: papm train {shlex.quote(data)}{network}{given}"
 
 
 @contextmanager

@@ -6,25 +6,23 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
-import typer
+from typer import Option, echo
 
-from papm.cli.data import Data, Json, Options, Split, opened
+from papm.cli import ui
+from papm.cli.data import opened
+from papm.cli.options import Data, Json, Options
 from papm.errors import ConfigError
 
 if TYPE_CHECKING:
     from papm.data.base import Dataset
 
 
-def add(app: typer.Typer) -> None:
-    app.command("stats", short_help="Draw how counts and distances are spread, as text or a page.")(stats)
-
-
 def stats(
     data: Data,
     options: Options = None,
-    split: Split = None,
+    split: Annotated[str | None, Option(help="Only this split.")] = None,
     html: Annotated[
-        Path | None, typer.Option(help="Write a page with charts and the images that deserve a look to this file.")
+        Path | None, Option(help="Write a page with charts and the images that deserve a look to this file.")
     ] = None,
     json: Json = False,
 ) -> None:
@@ -36,7 +34,6 @@ def stats(
 
     papm data stats photos/ --html photos.html
     """
-    from papm.cli import ui
     from papm.data.summary import spread
 
     splits = opened(data, options, split)
@@ -51,16 +48,15 @@ def stats(
         return
     for name, parts in result.items():
         for what, bins in parts.items():
-            typer.echo(f"{name}: {what}" + ("" if bins else ": nothing to show"))
+            echo(f"{name}: {what}" + ("" if bins else ": nothing to show"))
             top = max((int(b["n"]) for b in bins), default=1)
             for b in bins:
                 drawn = "█" * max(round(40 * int(b["n"]) / top), 1 if b["n"] else 0)
-                typer.echo(f"{b['from']:>10g} to {b['to']:<10g}{b['n']:>8}  {drawn}")
+                echo(f"{b['from']:>10g} to {b['to']:<10g}{b['n']:>8}  {drawn}")
 
 
 def _page(path: Path, data: str, opened: Mapping[str, Dataset]) -> None:
     """The page of a dataset; its images are looked at once for those that occur in two splits."""
-    from papm.cli import ui
     from papm.data.near_duplicates import near_duplicates
     from papm.report.dataset import write_dataset_page
 

@@ -7,37 +7,29 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-import typer
+from typer import Option, echo
 
-from papm.cli.data import Data, Json, Options, opened
-from papm.errors import ConfigError, unknown
+from papm.cli import ui
+from papm.cli.data import opened
+from papm.cli.options import Data, Json, Options, one_of
+from papm.errors import ConfigError
 from papm.text import n_of
 
 if TYPE_CHECKING:
     from papm.data.base import Dataset
 
-Inside = Annotated[bool, typer.Option("--inside-only", help="Leave out points that lie outside their image.")]
-Link = Annotated[bool, typer.Option("--link", help="Link the images instead of copying them.")]
-Out = Annotated[Path, typer.Option(help="The folder to write; new or empty.")]
-Seed = Annotated[int, typer.Option(help="Random seed.", min=0)]
-
-
-def add(app: typer.Typer) -> None:
-    app.command("convert", short_help="Write a dataset as a folder, or for an annotation tool.")(convert)
-    app.command("split", short_help="Divide a dataset into train, val and test.")(split)
-    app.command("displace", short_help="Write a dataset with its dots moved, missed, doubled.")(displace)
+Inside = Annotated[bool, Option("--inside-only", help="Leave out points that lie outside their image.")]
+Link = Annotated[bool, Option("--link", help="Link the images instead of copying them.")]
+Out = Annotated[Path, Option(help="The folder to write; new or empty.")]
+Seed = Annotated[int, Option(help="Random seed.", min=0)]
 
 
 def convert(
     data: Data,
     out: Out,
     options: Options = None,
-    to: Annotated[
-        str, typer.Option(help="The format to write: folder (text), or one that papm data list names.")
-    ] = "folder",
-    box: Annotated[
-        float, typer.Option(help="Side in px of the box around a point, where a format has only boxes.")
-    ] = 16.0,
+    to: Annotated[str, Option(help="The format to write: folder (text), or one that papm data list names.")] = "folder",
+    box: Annotated[float, Option(help="Side in px of the box around a point, where a format has only boxes.")] = 16.0,
     link: Link = False,
     inside_only: Inside = False,
     json: Json = False,
@@ -64,8 +56,8 @@ def split(
     data: Data,
     out: Out,
     options: Options = None,
-    val: Annotated[float, typer.Option(help="Share of the images for validation.")] = 0.1,
-    test: Annotated[float, typer.Option(help="Share of the images for testing.")] = 0.2,
+    val: Annotated[float, Option(help="Share of the images for validation.")] = 0.1,
+    test: Annotated[float, Option(help="Share of the images for testing.")] = 0.2,
     seed: Seed = 0,
     link: Link = False,
     inside_only: Inside = False,
@@ -75,7 +67,6 @@ def split(
 
     Example: papm data split photos/ --out divided --val 0.1 --test 0.2
     """
-    from papm.cli import ui
     from papm.data import convert as io
 
     if not (val >= 0 and test >= 0 and val + test < 1):
@@ -93,14 +84,14 @@ def displace(
     options: Options = None,
     noise: Annotated[
         float | None,
-        typer.Option(help="How far points move: pixels (8); with --kind extent a share of each object's size (0.35)."),
+        Option(help="How far points move: pixels (8); with --kind extent a share of each object's size (0.35)."),
     ] = None,
-    kind: Annotated[str, typer.Option(help="ring (exactly so far), disc, gaussian (σ per axis) or extent.")] = "ring",
-    edge: Annotated[str, typer.Option(help="A point that leaves its image: redraw, clip or drop.")] = "redraw",
-    missed: Annotated[float, typer.Option(help="Chance that an object is left out.")] = 0.0,
-    doubled: Annotated[float, typer.Option(help="Chance that an object is marked twice.")] = 0.0,
+    kind: Annotated[str, Option(help="ring (exactly so far), disc, gaussian (σ per axis) or extent.")] = "ring",
+    edge: Annotated[str, Option(help="A point that leaves its image: redraw, clip or drop.")] = "redraw",
+    missed: Annotated[float, Option(help="Chance that an object is left out.")] = 0.0,
+    doubled: Annotated[float, Option(help="Chance that an object is marked twice.")] = 0.0,
     seed: Seed = 0,
-    split: Annotated[str | None, typer.Option(help="Displace this split only; the others stay as they are.")] = None,
+    split: Annotated[str | None, Option(help="Displace this split only; the others stay as they are.")] = None,
     link: Link = False,
     json: Json = False,
 ) -> None:
@@ -111,19 +102,16 @@ def displace(
     from papm.data import convert as io
     from papm.data.click_model import Annotator, annotate_dataset
 
-    kinds: dict[str, Any] = {"ring": "ring", "disc": "disc", "gaussian": "gaussian", "extent": "extent"}
-    edges: dict[str, Any] = {"redraw": "redraw", "clip": "clip", "drop": "drop"}
-    for what, given, known in (("kind", kind, kinds), ("edge rule", edge, edges)):
-        if given not in known:
-            raise unknown(what, given, known)
+    one_of("kind", kind, ("ring", "disc", "gaussian", "extent"))
+    one_of("edge rule", edge, ("redraw", "clip", "drop"))
     noise = (0.35 if kind == "extent" else 8.0) if noise is None else noise
     if not 0 <= noise < float("inf"):
         raise ConfigError(f"--noise is a finite number ≥ 0, not {noise:g}")
-    annotator = Annotator(kinds[kind], noise, missed=missed, doubled=doubled, edge=edges[edge])
+    annotator = Annotator(kind, noise, missed=missed, doubled=doubled, edge=edge)  # type: ignore[arg-type]
     io.check_out(out)
     found = io.writable(opened(data, options))
-    if split is not None and split not in found:
-        raise unknown("split", split, found)
+    if split is not None:
+        one_of("split", split, tuple(found))
     moved = {s: annotate_dataset(d, annotator, seed) if split in (None, s) else d for s, d in found.items()}
     moving = {"noise": noise, "kind": kind, "edge": edge, "missed": missed, "doubled": doubled, "seed": seed}
     made = {"data": data, "displaced": [s for s in found if split in (None, s)], **moving}
@@ -134,7 +122,6 @@ def _write(
     splits: Mapping[str, Dataset], out: Path, json: bool, before: Mapping[str, int] | None = None, **how: Any
 ) -> None:
     """Write splits and say how many images and points there are; `before`: points they had."""
-    from papm.cli import ui
     from papm.data import convert as io
 
     with ui.items("writing", sum(map(len, splits.values()))) as advance:
@@ -146,5 +133,5 @@ def _write(
         return
     for split, n in done.items():
         was = f" (before: {n['points_before']})" if "points_before" in n else ""
-        typer.echo(f"{split}: {n_of(n['images'], 'image')}, {n_of(n['points'], 'point')}{was}")
-    typer.echo(f"Written to {out}. Next: papm data check {shlex.quote(str(out))}")
+        echo(f"{split}: {n_of(n['images'], 'image')}, {n_of(n['points'], 'point')}{was}")
+    echo(f"Written to {out}. Next: papm data check {shlex.quote(str(out))}")

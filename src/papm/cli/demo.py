@@ -7,26 +7,24 @@ import sys
 from pathlib import Path
 from typing import Annotated
 
-import typer
+from typer import Option
 
-
-def add(app: typer.Typer) -> None:
-    app.command("demo", short_help="Draw scenes, train on exact and misplaced dots, compare.")(demo)
+from papm.cli import ui
+from papm.cli.options import Json
 
 
 def demo(
-    out: Annotated[Path, typer.Option(help="Where the runs and report.html go.")] = Path("demo"),
-    look: Annotated[str, typer.Option(help="crowd, vehicles or cells.")] = "crowd",
-    steps: Annotated[int, typer.Option(help="Training steps of each of the runs.")] = 450,
-    seed: Annotated[int, typer.Option(help="Seed of the scenes and of training.")] = 0,
-    force: Annotated[bool, typer.Option("--force", help="Replace an earlier demo in --out.")] = False,
-    json: Annotated[bool, typer.Option("--json", help="Print the comparison as JSON.")] = False,
+    out: Annotated[Path, Option(help="Where the runs and report.html go.")] = Path("demo"),
+    look: Annotated[str, Option(help="crowd, vehicles or cells.")] = "crowd",
+    steps: Annotated[int, Option(help="Training steps of each of the runs.")] = 450,
+    seed: Annotated[int, Option(help="Seed of the scenes and of training.")] = 0,
+    force: Annotated[bool, Option("--force", help="Replace an earlier demo in --out.")] = False,
+    json: Json = False,
 ) -> None:
     """Make scenes with known truth, train on exact and on misplaced dots, compare; about three minutes on a CPU.
 
     Example: papm demo --look cells --out demo-cells
     """
-    from papm.cli import ui
     from papm.cli.training_bar import TrainingBar
     from papm.study.demo import Demo, run_demo
 

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import os
-from typing import Annotated
+import shutil
+from importlib.util import find_spec
+from typing import Any
 
-import typer
+from papm.cli import ui
+from papm.cli.options import Json
 
 WORDS = {
     "cuda": "CUDA of torch",
@@ -15,53 +18,13 @@ WORDS = {
 }
 
 
-def add(app: typer.Typer) -> None:
-    app.command("doctor", short_help="Say what this machine offers.")(doctor)
-
-
-def doctor(json: Annotated[bool, typer.Option("--json", help="Print as JSON.")] = False) -> None:
+def doctor(json: Json = False) -> None:
     """Say what this machine offers and whether anything is missing.
 
     Example: papm doctor
     """
-    import shutil
-    from importlib.util import find_spec
-
-    import torch
-
-    from papm.cli import ui
-    from papm.engine.fast_paths import c_paths, cuda_paths
-    from papm.engine.run_folder import environment
-    from papm.files import cache_root
-
-    facts = environment()
-    cache = cache_root()
-    base = next(p for p in (cache, *cache.parents) if p.exists())
-    facts["threads"] = torch.get_num_threads()
-    facts["cache"] = str(cache)
-    facts["cache_free_gb"] = round(shutil.disk_usage(base).free / 1e9, 1)
-    facts["cache_writable"] = os.access(base, os.W_OK)
-    for module, gives in (
-        ("onnx", "papm export"),
-        ("onnxruntime", "its check"),
-        ("cv2", "videos"),
-    ):
-        facts[f"{module} ({gives})"] = find_spec(module) is not None
-    with ui.err.status("building what is compiled at first use"):
-        facts["c_loops"], facts["cuda_kernels"] = c_paths(), cuda_paths()
-    problems = []
-    if facts["cache_free_gb"] < 1:
-        problems.append(f"less than 1 GB is free in {cache}; set PAPM_CACHE to a larger place")
-    if not facts["cache_writable"]:
-        problems.append(f"{cache} cannot be written to; set PAPM_CACHE to a folder that can")
-    if torch.version.cuda and not torch.cuda.is_available():
-        problems.append("this torch was built for CUDA but sees no GPU; training will run on the CPU")
-    off = os.environ.get("PAPM_NATIVE", "1") == "0"
-    if not off and (slow := [k for k, built in facts["c_loops"].items() if not built]):
-        problems.append(f"no C loop for {', '.join(slow)}, which run slower: install a C compiler, or set CC to one")
-    if slow := [k for k, built in facts["cuda_kernels"].items() if not built]:
-        problems.append(f"no CUDA kernel for {', '.join(slow)}, which run slower; a warning above says why")
-    facts["problems"] = problems
+    facts = _facts()
+    problems = facts["problems"] = _problems(facts)
     if json:
         ui.print_json(facts)
         return
@@ -73,6 +36,44 @@ def doctor(json: Annotated[bool, typer.Option("--json", help="Print as JSON.")] 
     ui.table(["what", "found"], rows)
     for p in problems:
         ui.note(f"papm: {p}")
+
+
+def _facts() -> dict[str, Any]:
+    import torch
+
+    from papm.engine.fast_paths import c_paths, cuda_paths
+    from papm.engine.run_folder import environment
+    from papm.files import cache_root
+
+    facts, cache = environment(), cache_root()
+    base = next(p for p in (cache, *cache.parents) if p.exists())
+    facts["threads"] = torch.get_num_threads()
+    facts["cache"] = str(cache)
+    facts["cache_free_gb"] = round(shutil.disk_usage(base).free / 1e9, 1)
+    facts["cache_writable"] = os.access(base, os.W_OK)
+    for module, gives in {"onnx": "papm export", "onnxruntime": "its check", "cv2": "videos"}.items():
+        facts[f"{module} ({gives})"] = find_spec(module) is not None
+    with ui.err.status("building what is compiled at first use"):
+        facts["c_loops"], facts["cuda_kernels"] = c_paths(), cuda_paths()
+    return facts
+
+
+def _problems(facts: dict[str, Any]) -> list[str]:
+    import torch
+
+    problems, cache = [], facts["cache"]
+    if facts["cache_free_gb"] < 1:
+        problems.append(f"less than 1 GB is free in {cache}; set PAPM_CACHE to a larger place")
+    if not facts["cache_writable"]:
+        problems.append(f"{cache} cannot be written to; set PAPM_CACHE to a folder that can")
+    if torch.version.cuda and not torch.cuda.is_available():
+        problems.append("this torch was built for CUDA but sees no GPU; training will run on the CPU")
+    off = os.environ.get("PAPM_NATIVE", "1") == "0"
+    if not off and (slow := [k for k, built in facts["c_loops"].items() if not built]):
+        problems.append(f"no C loop for {', '.join(slow)}, which run slower: install a C compiler, or set CC to one")
+    if slow := [k for k, built in facts["cuda_kernels"].items() if not built]:
+        problems.append(f"no CUDA kernel for {', '.join(slow)}, which run slower; a warning above says why")
+    return problems
 
 
 def _shown(value: object) -> str:

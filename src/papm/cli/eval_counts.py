@@ -10,13 +10,26 @@ from typing import Any
 from papm import api
 from papm.cli import ui
 from papm.cli.options import How
+from papm.data.base import Dataset
 from papm.data.resize import OPTIONS
 from papm.data.spec import open_split
 from papm.engine.evaluate import Evaluation, write_evaluation
 from papm.engine.result import scores
 from papm.metrics.counting import JHU_LEVELS, NWPU_LEVELS, CountingScore, by_level, counting_errors
+from papm.predict.ensemble import Ensemble
+from papm.predict.predictor import Counter
 from papm.predict.submission import write_submission
 from papm.text import interval, n_of
+
+
+def opened(
+    model: Path, data: str, split: str, how: How, options: Mapping[str, Any]
+) -> tuple[Counter | Ensemble, Dataset, dict[str, Any]]:
+    """The model, the split, and what JSON says about them."""
+    counter = how.open(model)
+    with ui.err.status("reading annotations"):
+        dataset = open_split(data, split, options)
+    return counter, dataset, {"data": data, "split": dataset.split, "model": str(model), "method": counter.spec.method}
 
 
 def count_split(
@@ -33,10 +46,7 @@ def count_split(
     """Count the images of a split and compare with their annotations; write what a server takes where asked."""
     if submission is not None:
         api.keep_sizes(options, "--submission")
-    counter = how.open(model)
-    with ui.err.status("reading annotations"):
-        dataset = open_split(data, split, options)
-    about: dict[str, Any] = {"data": data, "split": dataset.split, "model": str(model), "method": counter.spec.method}
+    counter, dataset, about = opened(model, data, split, how, options)
     if submission is not None:
         with ui.items("counting", len(dataset)) as advance:
             about |= write_submission(counter, dataset, submission, advance)
@@ -47,14 +57,9 @@ def count_split(
             ui.print_json(about) if json else None
             return
     with ui.items("counting", len(dataset) * (1 + len(how.beside))) as advance:
-        found = api.evaluate(
-            counter,
-            dataset,
-            "game" if grid else "counts",
-            resize=not set(options) & set(OPTIONS),
-            on_item=advance,
-            on_tile=advance.part,
-        )
+        hear: dict[str, Any] = {"on_item": advance, "on_tile": advance.part}
+        rule = not set(options) & set(OPTIONS)
+        found = api.evaluate(counter, dataset, "game" if grid else "counts", resize=rule, **hear)
     if out is not None:
         write_evaluation(out, found)
     if json:

@@ -9,11 +9,11 @@ from typing import Any, Literal
 
 from papm import api
 from papm.cli import ui
+from papm.cli.eval_counts import opened
 from papm.cli.evaluate import PROTOCOLS
-from papm.cli.options import How
-from papm.data.spec import open_split
-from papm.errors import ConfigError, unknown
-from papm.metrics.localization import QnrfScore, RadiusScore
+from papm.cli.options import How, one_of
+from papm.errors import ConfigError
+from papm.metrics import QnrfScore, RadiusScore
 from papm.predict import localization
 from papm.predict.localization import PointSet, from_files
 from papm.text import n_of
@@ -32,14 +32,13 @@ class Asked:
     matching: str | None = None
 
     def __post_init__(self) -> None:
-        if self.protocol not in PROTOCOLS:
-            raise unknown("localization protocol", self.protocol, PROTOCOLS)
+        one_of("localization protocol", self.protocol, PROTOCOLS)
         if self.radii and self.protocol != "nwpu":
             raise ConfigError("--radius goes with --localization nwpu; qnrf measures 1 to 100 px")
-        if self.matching is not None and self.protocol != "qnrf":
-            raise ConfigError("--matching goes with --localization qnrf; nwpu always matches as many as possible")
-        if self.matching is not None and self.matching not in MATCHINGS:
-            raise unknown("matching", self.matching, MATCHINGS)
+        if self.matching is not None:
+            if self.protocol != "qnrf":
+                raise ConfigError("--matching goes with --localization qnrf; nwpu always matches as many as possible")
+            one_of("matching", self.matching, tuple(MATCHINGS))
 
     @property
     def radii(self) -> tuple[float, ...]:
@@ -69,16 +68,9 @@ def from_model(
 ) -> tuple[PointSet, dict[str, Any]]:
     """Points that a model finds in a split, and what is said about it in JSON."""
     api.keep_sizes(options, "--localization")
-    counter = how.open(model)
-    with ui.err.status("reading annotations"):
-        dataset = open_split(data, split, options)
-    about: dict[str, Any] = {
-        "data": data,
-        "split": dataset.split,
-        "model": str(model),
-        "method": counter.spec.method,
-        **({"with": [str(p) for p in how.beside]} if how.beside else {}),
-    }
+    counter, dataset, about = opened(model, data, split, how, options)
+    if how.beside:
+        about["with"] = [str(p) for p in how.beside]
     with ui.items("locating", len(dataset)) as advance:
         return localization.from_model(counter, dataset, sized, advance), about
 

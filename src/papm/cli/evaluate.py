@@ -5,56 +5,37 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Annotated, Any
 
-import typer
+from typer import Argument, Option
 
-from papm.cli.options import Beside, Count, Device, How, Precision, Tile
+from papm.cli.options import DATA, MODEL, Beside, Count, Device, How, Json, Options, Precision, Tile
 from papm.errors import ConfigError
 
 PROTOCOLS = ("nwpu", "qnrf")  # of --localization
-
-
-def add(app: typer.Typer) -> None:
-    app.command("eval", short_help="Count a split and compare with its annotations.")(evaluate)
+RADIUS = "With nwpu: these distances in pixels, such as 4,8, instead of object sizes."
+PREDICTIONS = "Points from this file ('id n x y …' a line) instead of a model."
+TRUTH = "Their truth ('id n x y sigma_s sigma_l level …' a line) instead of data."
+SUBMISSION = "Write the two files that the NWPU-Crowd server takes to this folder."
 
 
 def evaluate(
-    model: Annotated[Path | None, typer.Argument(help="A run folder or a checkpoint.", show_default=False)] = None,
-    data: Annotated[
-        str | None, typer.Argument(help="NAME:FOLDER, a dataset name, or a folder.", show_default=False)
-    ] = None,
-    options: Annotated[
-        list[str] | None,
-        typer.Argument(
-            metavar="KEY=VALUE …", help="Options of the dataset (docs/datasets.md), e.g. origin=0.5", show_default=False
-        ),
-    ] = None,
-    split: Annotated[str, typer.Option(help="Which split to count.")] = "test",
+    model: Annotated[Path | None, Argument(help=MODEL, show_default=False)] = None,
+    data: Annotated[str | None, Argument(help=DATA, show_default=False)] = None,
+    options: Options = None,
+    split: Annotated[str, Option(help="Which split to count.")] = "test",
     device: Device = "auto",
-    out: Annotated[Path | None, typer.Option(help="Write the result of every image to this CSV file.")] = None,
-    localization: Annotated[
-        str | None, typer.Option(help="Compare points instead of counts: nwpu or qnrf, the protocol.")
-    ] = None,
-    radius: Annotated[
-        str | None, typer.Option(help="With nwpu: these distances in pixels, such as 4,8, instead of object sizes.")
-    ] = None,
-    matching: Annotated[str | None, typer.Option(help="With qnrf: greedy (default) or maximum.")] = None,
-    predictions: Annotated[
-        Path | None, typer.Option(help="Points from this file ('id n x y …' a line) instead of a model.")
-    ] = None,
-    ground_truth: Annotated[
-        Path | None, typer.Option(help="Their truth ('id n x y sigma_s sigma_l level …' a line) instead of data.")
-    ] = None,
-    grid: Annotated[
-        bool, typer.Option("--game", help="Also GAME(0) … GAME(3); always with regions of interest.")
-    ] = False,
-    submission: Annotated[
-        Path | None, typer.Option(help="Write the two files that the NWPU-Crowd server takes to this folder.")
-    ] = None,
+    out: Annotated[Path | None, Option(help="Write the result of every image to this CSV file.")] = None,
+    localization: Annotated[str | None, Option(help="Compare points instead of counts, as nwpu or qnrf do.")] = None,
+    radius: Annotated[str | None, Option(help=RADIUS)] = None,
+    matching: Annotated[str | None, Option(help="With qnrf: greedy (default) or maximum.")] = None,
+    predictions: Annotated[Path | None, Option(help=PREDICTIONS)] = None,
+    ground_truth: Annotated[Path | None, Option(help=TRUTH)] = None,
+    grid: Annotated[bool, Option("--game", help="Also GAME(0) … GAME(3); always with regions of interest.")] = False,
+    submission: Annotated[Path | None, Option(help=SUBMISSION)] = None,
     tile: Tile = "auto",
     count: Count = None,
     precision: Precision = "32",
     beside: Beside = None,
-    json: Annotated[bool, typer.Option("--json", help="Print the result as JSON.")] = False,
+    json: Json = False,
 ) -> None:
     """Count a split and compare with its annotations; with --localization compare where the objects are.
 
@@ -70,19 +51,13 @@ def evaluate(
 
     papm eval runs/first nwpu:data/NWPU-Crowd --split test-hidden --submission mine
     """
-    if device not in ("auto", "cpu", "cuda"):
-        raise ConfigError(f"device is auto, cpu or cuda, not '{device}'")
     how = How(device, tile, count, precision, beside or ())
     files = (predictions, ground_truth)
     if localization is None:
-        given = {
-            "--radius": radius,
-            "--matching": matching,
-            "--predictions": predictions,
-            "--ground-truth": ground_truth,
-        }
-        for option in (name for name, value in given.items() if value is not None):
-            raise ConfigError(f"{option} goes with --localization {' or '.join(PROTOCOLS)}")
+        names = ("--radius", "--matching", "--predictions", "--ground-truth")
+        for option, value in zip(names, (radius, matching, *files)):
+            if value is not None:
+                raise ConfigError(f"{option} goes with --localization {' or '.join(PROTOCOLS)}")
         from papm.cli.eval_counts import count_split
 
         count_split(*_both(model, data), split, how, _options(data, options), grid, submission, out, json)

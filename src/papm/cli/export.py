@@ -3,41 +3,35 @@
 from __future__ import annotations
 
 import importlib.util
-import re
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated
 
-import typer
+from typer import Option
 
+from papm.cli import ui
+from papm.cli.options import Json, Model, height_width
 from papm.errors import ConfigError, PapmError
 
 LIMIT = 1e-4  # of the output's largest value: what float32 sums in another order differ by, with room
 
 
-def add(app: typer.Typer) -> None:
-    app.command("export", short_help="Write a model as an ONNX file.")(export)
-
-
 def export(
-    model: Annotated[Path, typer.Argument(help="A run folder or a checkpoint.")],
-    out: Annotated[Path, typer.Option(help="The ONNX file to write.")] = Path("model.onnx"),
-    fixed: Annotated[
-        str | None, typer.Option(help="For images of this size only, height x width, such as 512x768.")
-    ] = None,
-    json: Annotated[bool, typer.Option("--json", help="Print what the file says about itself as JSON.")] = False,
+    model: Model,
+    out: Annotated[Path, Option(help="The ONNX file to write.")] = Path("model.onnx"),
+    fixed: Annotated[str | None, Option(help="For images of one size only: height x width (512x768).")] = None,
+    json: Json = False,
 ) -> None:
     """Write a model as an ONNX file, for images of any size, and compare it with the model.
 
     Example: papm export runs/first --out model.onnx
     """
-    size = _size(fixed)
+    size = None if fixed is None else height_width(fixed, "--fixed")
     if out.suffix.lower() != ".onnx":
         raise ConfigError(f"{out}: the name of an ONNX file ends in .onnx")
     from papm import checkpoint
-    from papm.cli import ui
     from papm.export.onnx import SIZES, check_onnx, export_onnx, onnx_metadata, require_onnx
 
     require_onnx()
@@ -75,17 +69,3 @@ def _draft(out: Path) -> Iterator[Path]:
             draft.replace(out)
     except OSError as error:
         raise PapmError(f"{out}: cannot be written ({error.strerror})") from None
-
-
-def _size(text: str | None) -> tuple[int, int] | None:
-    """The height and width of --fixed.
-
-    >>> _size("512x768")
-    (512, 768)
-    """
-    if text is None:
-        return None
-    found = re.fullmatch(r"\s*(\d{1,5})\s*[x×]\s*(\d{1,5})\s*", text)
-    if not found or not int(found[1]) or not int(found[2]):
-        raise ConfigError(f"--fixed is height x width in pixels, such as 512x768; got '{text}'")
-    return int(found[1]), int(found[2])

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
-from types import TracebackType
 
 from rich.progress import TaskID
 
@@ -32,15 +31,13 @@ class JobBars:
         self.progress = ui.bar()
         self.all = self.progress.add_task("trainings", total=len(tasks), note="")
         self.bars: dict[str, TaskID] = {}
-        self.looked = self.reported = time.monotonic()
+        self.looked, self.log = time.monotonic(), ui.Log(REPORT)
 
     def __enter__(self) -> JobBars:
         self.progress.start()
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.progress.stop()
 
     @property
@@ -83,9 +80,7 @@ class JobBars:
         steps = {job.name: _step(job) for job in running}
         for name, step in steps.items():
             self.progress.update(self.bars[name], completed=step)
-        if not ui.err.is_terminal and now - self.reported > REPORT:
-            self.reported = now
-            ui.note("; ".join(f"{name}: step {step}/{self.tasks[name].steps}" for name, step in steps.items()))
+        self.log(lambda: "; ".join(f"{name}: step {step}/{self.tasks[name].steps}" for name, step in steps.items()))
 
 
 def work_off_tasks(tasks: Sequence[Task], jobs: int, minutes: float | None = None) -> tuple[JobBars, bool]:

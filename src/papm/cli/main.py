@@ -7,6 +7,8 @@ import functools
 import logging
 import sys
 from collections.abc import Iterator
+from importlib import import_module
+from typing import Any, NoReturn
 
 import typer
 
@@ -15,14 +17,45 @@ from papm.errors import PapmError
 from papm.extensions import load_extensions
 from papm.version import __version__
 
-app = typer.Typer(
-    name="papm",
-    help="Count dense objects from imperfect point annotations.",
-    no_args_is_help=True,
-    pretty_exceptions_enable=False,
-    add_completion=False,
-    rich_markup_mode=None,
-    context_settings={"help_option_names": ["-h", "--help"]},
+LOOK: dict[str, Any] = {
+    "add_completion": False,
+    "no_args_is_help": True,
+    "pretty_exceptions_enable": False,
+    "rich_markup_mode": None,
+    "context_settings": {"help_option_names": ["-h", "--help"]},
+}
+GROUPS = {
+    "": "Count dense objects from imperfect point annotations.",
+    "data": "Look at datasets, check them, and write them anew.",
+    "study": "The paper's tables: what it says, what was measured, and the trainings that are missing.",
+    "bench": "Time our parts beside other ways to do the same.",
+}
+# Group and name of each command, the file and function that it is, and its line in the list of commands where the first
+# sentence of the function is too long for it.
+COMMANDS: tuple[tuple[str, str, str, str | None], ...] = (
+    ("", "demo", "demo.demo", "Draw scenes, train on exact and misplaced dots, compare."),
+    ("", "train", "train.train", None),
+    ("", "eval", "evaluate.evaluate", "Count a split and compare with its annotations."),
+    ("", "predict", "predict.predict", "Count in images: counts, points, pictures."),
+    ("", "serve", "serve.serve", "Count in the browser, on this machine."),
+    ("", "export", "export.export", "Write a model as an ONNX file."),
+    ("", "report", "report.report", "Write the page of a run, or compare several."),
+    ("", "robustness", "robustness.robustness", "Train methods with dots moved by several distances, compare."),
+    ("", "doctor", "doctor.doctor", "Say what this machine offers."),
+    ("data", "list", "data.list_formats", None),
+    ("data", "info", "data.info", "Sum up a dataset: images, points, spacing, sizes, blemishes."),
+    ("data", "stats", "data_stats.stats", "Draw how counts and distances are spread, as text or a page."),
+    ("data", "check", "data_check.check", "Read everything and list what is wrong."),
+    ("data", "convert", "data_writing.convert", "Write a dataset as a folder, or for an annotation tool."),
+    ("data", "split", "data_writing.split", "Divide a dataset into train, val and test."),
+    ("data", "displace", "data_writing.displace", "Write a dataset with its dots moved, missed, doubled."),
+    ("study", "list", "study.list_studies", None),
+    ("study", "show", "study.show", None),
+    ("study", "run", "study_run.run", None),
+    ("bench", "list", "bench.list_benches", None),
+    ("bench", "targets", "bench.targets", None),
+    ("bench", "transport", "bench.transport", None),
+    ("bench", "matching", "bench.matching", None),
 )
 
 
@@ -32,7 +65,6 @@ def _version(show: bool) -> None:
         raise typer.Exit
 
 
-@app.callback()
 def options(
     version: bool = typer.Option(False, "--version", callback=_version, is_eager=True, help="Print the version."),
     verbose: bool = typer.Option(False, "--verbose", "-v", help="Say more; also after a command."),
@@ -46,33 +78,14 @@ def options(
 @functools.cache
 def build() -> typer.Typer:
     """The application with every command."""
-    from papm.cli import (
-        bench,
-        data,
-        data_check,
-        data_stats,
-        data_writing,
-        demo,
-        doctor,
-        evaluate,
-        export,
-        predict,
-        report,
-        robustness,
-        serve,
-        study,
-        study_run,
-        train,
-    )
-
-    for module in (demo, train, evaluate, predict, serve, export, report, robustness, doctor):
-        module.add(app)
-    for part in (data, data_stats, data_check, data_writing):
-        part.add(data.app)
-    study_run.add(study.app)
-    app.add_typer(data.app, name="data")
-    app.add_typer(study.app, name="study")
-    app.add_typer(bench.app, name="bench")
+    groups = {name: typer.Typer(name=name or "papm", help=said, **LOOK) for name, said in GROUPS.items()}
+    app = groups[""]
+    app.callback()(options)
+    for group, name, place, summary in COMMANDS:
+        file, _, function = place.partition(".")
+        groups[group].command(name, short_help=summary)(getattr(import_module(f"papm.cli.{file}"), function))
+    for name in filter(None, groups):
+        app.add_typer(groups[name], name=name)
     return app
 
 
@@ -113,24 +126,24 @@ def _main(words: list[str]) -> None:
         refuse_settings_as_options(words)
         build()(args=words)
     except PapmError as error:
-        sys.stderr.write(f"papm: {error}\n")
-        raise SystemExit(2) from None
+        _end(str(error), 2)
     except KeyboardInterrupt:
-        sys.stderr.write("papm: interrupted\n")
-        raise SystemExit(1) from None
+        _end("interrupted", 1)
     except SystemExit as stop:
-        if stop.code != 130:
+        if stop.code != 130:  # typer turns an interruption into 130, in silence; the contract has 0, 1 and 2
             raise
-        # typer turns an interruption into 130, in silence; the contract has 0, 1 and 2.
-        sys.stderr.write("papm: interrupted\n")
-        raise SystemExit(1) from None
+        _end("interrupted", 1)
     except BrokenPipeError:
         raise SystemExit(1) from None
     except OSError as error:
         if error.filename is None:
             raise
-        sys.stderr.write(f"papm: {error.filename}: {error.strerror or error}\n")
-        raise SystemExit(2) from None
+        _end(f"{error.filename}: {error.strerror or error}", 2)
+
+
+def _end(why: str, code: int) -> NoReturn:
+    sys.stderr.write(f"papm: {why}\n")
+    raise SystemExit(code) from None
 
 
 if __name__ == "__main__":

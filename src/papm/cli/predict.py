@@ -6,9 +6,10 @@ import math
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-import typer
+from typer import Argument, Exit, Option
 
-from papm.cli.options import Beside, Count, Device, How, Precision, Tile
+from papm.cli import ui
+from papm.cli.options import Beside, Count, Device, How, Json, Model, Precision, Tile
 from papm.errors import ConfigError, DataError
 from papm.text import n_of
 
@@ -17,41 +18,25 @@ if TYPE_CHECKING:
     from papm.predict.video_counts import CountedVideo
 
 LISTED = 20  # images named on screen
-
-
-def add(app: typer.Typer) -> None:
-    app.command("predict", short_help="Count in images: counts, points, pictures.")(predict)
+ROI = "Count only here: a mask (black does not count), a folder of masks NAME.png, or polygons in a .json."
+SCALE = "Resize images by this factor before counting, 1 is not at all; as in training when not given."
 
 
 def predict(
-    model: Annotated[Path, typer.Argument(help="A run folder or a checkpoint.")],
-    images: Annotated[list[Path], typer.Argument(help="Image files, folders of images, or videos.")],
-    out: Annotated[Path, typer.Option(help="Where results go.")] = Path("results"),
+    model: Model,
+    images: Annotated[list[Path], Argument(help="Image files, folders of images, or videos.")],
+    out: Annotated[Path, Option(help="Where results go.")] = Path("results"),
     device: Device = "auto",
-    overlays: Annotated[bool, typer.Option(help="Draw the density and points over each image.")] = True,
-    points: Annotated[bool, typer.Option(help="Also find where the objects are.")] = True,
-    roi: Annotated[
-        Path | None,
-        typer.Option(
-            help="Count only here: a mask (black does not count), a folder of masks NAME.png, or polygons in a .json.",
-            show_default=False,
-        ),
-    ] = None,
-    every: Annotated[
-        float, typer.Option(help="Seconds between the frames of a video that are counted; 0 is all.")
-    ] = 1.0,
+    overlays: Annotated[bool, Option(help="Draw the density and points over each image.")] = True,
+    points: Annotated[bool, Option(help="Also find where the objects are.")] = True,
+    roi: Annotated[Path | None, Option(help=ROI, show_default=False)] = None,
+    every: Annotated[float, Option(help="Seconds between the frames of a video that are counted; 0 is all.")] = 1.0,
     tile: Tile = "auto",
-    scale: Annotated[
-        float | None,
-        typer.Option(
-            help="Resize images by this factor before counting, 1 is not at all; as in training when not given.",
-            show_default=False,
-        ),
-    ] = None,
+    scale: Annotated[float | None, Option(help=SCALE, show_default=False)] = None,
     count: Count = None,
     precision: Precision = "32",
     beside: Beside = None,
-    json: Annotated[bool, typer.Option("--json", help="Print the counts as JSON.")] = False,
+    json: Json = False,
 ) -> None:
     """Count in images: counts.csv, points.csv, results.json and a picture for each; in videos, the count over time.
 
@@ -65,7 +50,6 @@ def predict(
 
     papm predict runs/first gate-3.mp4 --every 5
     """
-    from papm.cli import ui
     from papm.data.readers.regions import open_regions
     from papm.predict import folder
     from papm.predict.results import file_names, image_names
@@ -103,24 +87,24 @@ def predict(
             raise
         counts = [f"{done} of {n_of(len(named), 'image')}", *begun] if named else begun
         ui.note(f"Stopped after {', '.join(counts)}; what was counted is in {out}.")
-        raise typer.Exit(1) from None
+        raise Exit(1) from None
     _show(counted, films, json)
-    raise typer.Exit(2 if counted.faults else 0)
+    raise Exit(2 if counted.faults else 0)
 
 
 def _film(film: CountedVideo, path: Path, how: ImageFiles, every: float) -> None:
     """Count in a video as in the images, and write its page."""
-    from papm.cli import ui
-    from papm.predict.folder import Unreadable, region_of
-    from papm.predict.video_counts import count_video, open_video
+    from papm.predict.folder import region_of
+    from papm.predict.video import Video
+    from papm.predict.video_counts import count_video
     from papm.report.video import write_film_page
 
     try:
         region = region_of(how.regions, path)
-        with open_video(path) as video, ui.items(f"counting {film.name}", video.expected(every)) as advance:
+        with Video(path) as video, ui.items(f"counting {film.name}", video.expected(every)) as advance:
             asked: dict[str, Any] = {"points": how.points, "overlays": how.overlays, "region": region}
             count_video(film, video, how.counter, every=every, on_item=advance, on_tile=advance.part, **asked)
-    except Unreadable as error:
+    except DataError as error:
         how.faults.append(str(error))
     finally:
         if film.frames:
@@ -129,7 +113,6 @@ def _film(film: CountedVideo, path: Path, how: ImageFiles, every: float) -> None
 
 def _show(counted: ImageFiles, films: list[CountedVideo], json: bool) -> None:
     """What was counted, then what makes it doubtful."""
-    from papm.cli import ui
     from papm.predict.results import summary
 
     if json:

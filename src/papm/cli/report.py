@@ -2,28 +2,30 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
-import typer
+from typer import Argument, Option
 
+from papm.cli import ui
+from papm.cli.options import Json
 from papm.errors import ConfigError, PapmError
 from papm.text import n_of
 
 if TYPE_CHECKING:
     from papm.metrics.counting import PairedDifference
+    from papm.report.compare import ComparedRun
 
-
-def add(app: typer.Typer) -> None:
-    app.command("report", short_help="Write the page of a run, or compare several.")(report)
+    Differences = Mapping[tuple[str, str], PairedDifference]
 
 
 def report(
-    runs: Annotated[list[Path], typer.Argument(help="A run folder, or several to compare.")],
+    runs: Annotated[list[Path], Argument(help="A run folder, or several to compare.")],
     out: Annotated[
-        Path | None, typer.Option(help="With several: the page to write; comparison.html beside the first run.")
+        Path | None, Option(help="With several: the page to write; comparison.html beside the first run.")
     ] = None,
-    json: Annotated[bool, typer.Option("--json", help="With several: print the comparison as JSON.")] = False,
+    json: Json = False,
 ) -> None:
     """Write report.html of a run again, from what its folder holds; of several runs, compare them.
 
@@ -36,7 +38,6 @@ def report(
 
     papm report runs/first runs/second
     """
-    from papm.cli import ui
 
     if len(runs) > 1:
         _compare(runs, out, json)
@@ -49,53 +50,65 @@ def report(
 
 
 def _compare(folders: list[Path], out: Path | None, json: bool) -> None:
-    from papm.cli import ui
-    from papm.metrics.counting import FEWEST
-    from papm.report.compare import ComparedRun, differences, together, write_comparison
-    from papm.report.load import number, read_run
+    from papm.report.compare import differences, together, write_comparison
 
-    compared = []
-    for folder, label in zip(folders, _labels(folders)):
-        result = read_run(folder).result
-        if result is None:
-            raise PapmError(f"{folder}: this run has not finished, so there is nothing to compare; go on with --resume")
-        group = " ".join(str(result[k]) for k in ("dataset", "split") if result.get(k))
-        compared.append(ComparedRun(label, group or "test", folder, result))
-    labels, groups = ([*dict.fromkeys(names)] for names in zip(*((r.label, r.group) for r in compared)))
-    found = differences(compared, labels, groups)
+    runs = [_finished(folder, label) for folder, label in zip(folders, _labels(folders))]
+    labels, groups = ([*dict.fromkeys(names)] for names in zip(*((r.label, r.group) for r in runs)))
+    found, joint = differences(runs, labels, groups), together(runs)
     page = out or folders[0].resolve().parent / "comparison.html"
-    intro = f"{n_of(len(compared), 'run')}; differences are to {labels[0]}, on the same images where both have them."
-    joint = together(compared)
+    intro = f"{n_of(len(runs), 'run')}; differences are to {labels[0]}, on the same images where both have them."
     notes = [
-        f"The mean of the counts of {j.runs} runs has an MAE of {j.score.mae:.2f} on {group}."
+        f"The mean of the counts of {j.runs} runs has an MAE of {j.score.mae:.2f} on {g}." for g, j in joint.items()
+    ]
+    write_comparison(page, title=" · ".join(labels), intro=intro, runs=runs, notes=notes)
+    if json:
+        ui.print_json({"first": str(folders[0]), **_as_json(runs, found, joint), "page": str(page)})
+    else:
+        _show(runs, found, joint, labels[0])
+        ui.say(f"Page: {page}")
+
+
+def _finished(folder: Path, label: str) -> ComparedRun:
+    from papm.report.compare import ComparedRun
+    from papm.report.load import read_run
+
+    result = read_run(folder).result
+    if result is None:
+        raise PapmError(f"{folder}: this run has not finished, so there is nothing to compare; go on with --resume")
+    group = " ".join(str(result[k]) for k in ("dataset", "split") if result.get(k))
+    return ComparedRun(label, group or "test", folder, result)
+
+
+def _as_json(runs: list[ComparedRun], found: Differences, joint: Mapping[str, Any]) -> dict[str, Any]:
+    from papm.report.load import number
+
+    rows: list[dict[str, Any]] = []
+    for r in runs:
+        versus = found.get((r.label, r.group))
+        figures = {k: number(r.result, k) for k in ("mae", "rmse", "nae", "bias")}
+        rows.append({"run": str(r.folder), "data": r.group, **figures, "against_first": versus and versus.to_dict()})
+    means = [
+        {"data": group, "runs": j.runs, **j.score.to_dict(), "against_first": j.against_first.to_dict()}
         for group, j in joint.items()
     ]
-    write_comparison(page, title=" · ".join(labels), intro=intro, runs=compared, notes=notes)
-    if json:
-        rows = []
-        for r in compared:
-            d = found.get((r.label, r.group))
-            figures = {k: number(r.result, k) for k in ("mae", "rmse", "nae", "bias")}
-            versus = None if d is None else d.to_dict()
-            rows.append({"run": str(r.folder), "data": r.group, **figures, "against_first": versus})
-        means = [
-            {"data": group, "runs": j.runs, **j.score.to_dict(), "against_first": j.against_first.to_dict()}
-            for group, j in joint.items()
-        ]
-        ui.print_json({"first": str(folders[0]), "runs": rows, "mean_of_counts": means, "page": str(page)})
-        return
+    return {"runs": rows, "mean_of_counts": means}
+
+
+def _show(runs: list[ComparedRun], found: Differences, joint: Mapping[str, Any], first: str) -> None:
+    from papm.metrics.counting import FEWEST
+    from papm.report.load import number
+
     table: list[list[object]] = []
-    for r in compared:
+    for r in runs:
         values = [v if (v := number(r.result, k)) is not None else "–" for k in ("mae", "rmse")]
         table.append([r.label, r.group, *values, *_against(found.get((r.label, r.group)))])
     for group, j in joint.items():
         table.append([f"mean of {j.runs}", group, j.score.mae, j.score.rmse, *_against(j.against_first)])
-    ui.table(["run", "data", "MAE", "RMSE", f"MAE less {labels[0]}, 95 % interval", ""], table)
+    ui.table(["run", "data", "MAE", "RMSE", f"MAE less {first}, 95 % interval", ""], table)
     if not found:
         ui.note("None of the others was tested on the same images as the first, so nothing is compared image by image.")
     if any(d.n < FEWEST for d in found.values()):
         ui.note(f"With fewer than {FEWEST} test images a difference may be chance: the verdict is unclear.")
-    ui.say(f"Page: {page}")
 
 
 def _against(difference: PairedDifference | None) -> tuple[str, str]:

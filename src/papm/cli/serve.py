@@ -5,36 +5,31 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-import typer
+from typer import Argument, Option
 
-from papm.cli.options import Beside, Count, Device, How, Precision, Tile
+from papm.cli import ui
+from papm.cli.options import MODEL, Beside, Count, Device, How, Precision, Tile
 from papm.errors import ConfigError
 
 if TYPE_CHECKING:
     from papm.predict.predictor import Source
     from papm.serve.counting import Limits
 
-
-def add(app: typer.Typer) -> None:
-    app.command("serve", short_help="Count in the browser, on this machine.")(serve)
+CLASSES = "Without a model: names of what is marked, divided by commas."
 
 
 def serve(
-    model: Annotated[
-        Path | None, typer.Argument(help="A run folder or a checkpoint; none to set dots by hand.", show_default=False)
-    ] = None,
-    host: Annotated[str, typer.Option(help="The address to listen at; 0.0.0.0 lets other machines in.")] = "127.0.0.1",
-    port: Annotated[int, typer.Option(help="The port to listen at; 0 is any that is free.")] = 8000,
+    model: Annotated[Path | None, Argument(help=f"{MODEL[:-1]}; none to set dots by hand.", show_default=False)] = None,
+    host: Annotated[str, Option(help="The address to listen at; 0.0.0.0 lets other machines in.")] = "127.0.0.1",
+    port: Annotated[int, Option(help="The port to listen at; 0 is any that is free.")] = 8000,
     device: Device = "auto",
     tile: Tile = "auto",
     count: Count = None,
     precision: Precision = "32",
     beside: Beside = None,
-    classes: Annotated[
-        str, typer.Option(help="Without a model: names of what is marked, divided by commas.", show_default=False)
-    ] = "",
-    max_megapixels: Annotated[float, typer.Option(help="Refuse larger images.")] = 100.0,
-    open_browser: Annotated[bool, typer.Option("--open", help="Open the page in the browser.")] = False,
+    classes: Annotated[str, Option(help=CLASSES, show_default=False)] = "",
+    max_megapixels: Annotated[float, Option(help="Refuse larger images.")] = 100.0,
+    open_browser: Annotated[bool, Option("--open", help="Open the page in the browser.")] = False,
 ) -> None:
     """Count in the browser: drop images on a page, see counts and points, correct the dots, download them.
 
@@ -56,7 +51,6 @@ def serve(
     import threading
     import webbrowser
 
-    from papm.cli import ui
     from papm.serve.counting import Limits
     from papm.serve.server import address, is_local, listen, names, require_serve, run
 

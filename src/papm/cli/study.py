@@ -6,47 +6,32 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-import typer
+from typer import Argument, Option
 
-from papm.errors import ConfigError, unknown
+from papm.cli import ui
+from papm.cli.options import Json, one_of
+from papm.errors import ConfigError
 
 if TYPE_CHECKING:
     from papm.study.results import Result
     from papm.study.tables import Study
 
-app = typer.Typer(
-    help="The paper's tables: what it says, what was measured, and the trainings that are missing.",
-    no_args_is_help=True,
-    rich_markup_mode=None,
-    context_settings={"help_option_names": ["-h", "--help"]},
-)
-
 SELECTIONS = ("last", "val", "test")
 DEFAULT = Path("results")
-Name = Annotated[str, typer.Argument(help="A study of `papm study list`, or a YAML file of one's own.")]
-Settings = Annotated[list[str] | None, typer.Argument(help="Settings of every cell: key=value …", show_default=False)]
-Only = Annotated[
-    list[str] | None,
-    typer.Option(help="Only cells of this row, column, dataset, network or method (a,b: either); repeat for both."),
-]
-Places = Annotated[
-    list[Path] | None,
-    typer.Option(
-        help="A folder of result files or runs; may be repeated. results/ when it is there.", show_default=False
-    ),
-]
+Name = Annotated[str, Argument(help="A study of `papm study list`, or a YAML file of one's own.")]
+Settings = Annotated[list[str] | None, Argument(help="Settings of every cell: key=value …", show_default=False)]
+ONLY = "Only cells of this row, column, dataset, network or method (a,b: either); repeat for both."
+Only = Annotated[list[str] | None, Option(help=ONLY)]
+PLACES = "A folder of result files or runs; may be repeated. results/ when it is there."
+Places = Annotated[list[Path] | None, Option(help=PLACES, show_default=False)]
+ALL = "Also results made with other settings, which are named, and other selections."
 
 
-@app.command("list")
-def list_studies(
-    results: Places = None,
-    json: Annotated[bool, typer.Option("--json", help="Print the list as JSON.")] = False,
-) -> None:
+def list_studies(results: Places = None, json: Json = False) -> None:
     """List the studies, with the number of cells that are measured.
 
     Example: papm study list --results results
     """
-    from papm.cli import ui
     from papm.study import tables
     from papm.study.show import measured
 
@@ -63,21 +48,17 @@ def list_studies(
     _say_if_nowhere(results)
 
 
-@app.command("show")
 def show(
     name: Name,
     settings: Settings = None,
     results: Places = None,
     only: Only = None,
-    select: Annotated[str, typer.Option(help="Whose weights: last, val or test.")] = "last",
-    everything: Annotated[
-        bool,
-        typer.Option("--all", help="Also results made with other settings, which are named, and other selections."),
-    ] = False,
-    markdown: Annotated[bool, typer.Option("--markdown", help="Print Markdown.")] = False,
-    latex: Annotated[bool, typer.Option("--latex", help="Print a LaTeX table: mean ± deviation over seeds.")] = False,
-    json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
-    html: Annotated[Path | None, typer.Option(help="Write a page to this file.")] = None,
+    select: Annotated[str, Option(help="Whose weights: last, val or test.")] = "last",
+    everything: Annotated[bool, Option("--all", help=ALL)] = False,
+    markdown: Annotated[bool, Option("--markdown", help="Print Markdown.")] = False,
+    latex: Annotated[bool, Option("--latex", help="Print a LaTeX table: mean ± deviation over seeds.")] = False,
+    json: Json = False,
+    html: Annotated[Path | None, Option(help="Write a page to this file.")] = None,
 ) -> None:
     """Show the paper's figures beside the measured ones.
 
@@ -91,12 +72,10 @@ def show(
 
     papm study show hd-papm-shape steps=16000
     """
-    from papm.cli import ui
     from papm.study import show as shown
     from papm.study import training
 
-    if select not in SELECTIONS:
-        raise unknown("selection", select, SELECTIONS)
+    one_of("selection", select, SELECTIONS)
     if markdown + latex + json + (html is not None) > 1:
         raise ConfigError("give one of --markdown, --latex, --json and --html")
     if latex and everything:
@@ -139,7 +118,6 @@ def _results(places: list[Path] | None) -> list[Result]:
 
 
 def _say_if_nowhere(places: list[Path] | None) -> None:
-    from papm.cli import ui
 
     if not places and not DEFAULT.is_dir():
         ui.note(f"There is no folder {DEFAULT} here: nothing counts as measured. --results names where results are.")

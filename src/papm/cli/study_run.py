@@ -6,41 +6,35 @@ import shlex
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
-import typer
+from typer import Exit, Option
 
+from papm.cli import ui
+from papm.cli.options import Jobs, Json, Weights, one_of
 from papm.cli.study import DEFAULT, SELECTIONS, Name, Only, Settings, study_of
 from papm.cli.study_options import read_pairs, read_seeds, read_weights
-from papm.errors import unknown
 from papm.text import n_of
 
 if TYPE_CHECKING:
     from papm.study.run import Task
 
-
-def add(app: typer.Typer) -> None:
-    app.command("run")(run)
+FOLDERS = "DATASET=FOLDER, once for each dataset."
 
 
 def run(
     name: Name,
     settings: Settings = None,
-    data: Annotated[
-        list[str] | None, typer.Option(help="DATASET=FOLDER, once for each dataset.", show_default=False)
-    ] = None,
-    weights: Annotated[
-        list[str] | None,
-        typer.Option(help="imagenet (the default), none or a file; NETWORK=FILE for one network.", show_default=False),
-    ] = None,
-    out: Annotated[Path, typer.Option(help="Where the run folders go.")] = Path("runs"),
-    results: Annotated[Path, typer.Option(help="Where results are looked for and written.")] = DEFAULT,
-    seeds: Annotated[str, typer.Option(help="Seeds, such as 0,1,2.")] = "0",
-    select: Annotated[str, typer.Option(help="How weights are chosen: last, val or test.")] = "last",
+    data: Annotated[list[str] | None, Option(help=FOLDERS, show_default=False)] = None,
+    weights: Weights = None,
+    out: Annotated[Path, Option(help="Where the run folders go.")] = Path("runs"),
+    results: Annotated[Path, Option(help="Where results are looked for and written.")] = DEFAULT,
+    seeds: Annotated[str, Option(help="Seeds, such as 0,1,2.")] = "0",
+    select: Annotated[str, Option(help="How weights are chosen: last, val or test.")] = "last",
     only: Only = None,
-    jobs: Annotated[int, typer.Option(help="Trainings at a time.")] = 1,
-    minutes: Annotated[float | None, typer.Option(help="Stop after so long; the next call goes on.")] = None,
-    again: Annotated[bool, typer.Option("--again", help="Also what is measured already.")] = False,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Print the commands, do nothing.")] = False,
-    json: Annotated[bool, typer.Option("--json", help="Print what became of each training as JSON.")] = False,
+    jobs: Jobs = 1,
+    minutes: Annotated[float | None, Option(help="Stop after so long; the next call goes on.")] = None,
+    again: Annotated[bool, Option("--again", help="Also what is measured already.")] = False,
+    dry_run: Annotated[bool, Option("--dry-run", help="Print the commands, do nothing.")] = False,
+    json: Json = False,
 ) -> None:
     """Train the cells that have no result; stopped by Ctrl-C, the same command goes on.
 
@@ -50,13 +44,11 @@ def run(
 
     papm study run mine.yaml --out runs/mine steps=2000 device=cpu
     """
-    from papm.cli import ui
     from papm.study import training
     from papm.study.results import read
     from papm.study.run import Request, datasets_given, plan
 
-    if select not in SELECTIONS:
-        raise unknown("selection", select, SELECTIONS)
+    one_of("selection", select, SELECTIONS)
     taken = {"seed": "--seeds", "select": "--select", "weights": "--weights"}
     study = study_of(name, only, training.read_settings(settings, taken))
     request = Request(
@@ -83,7 +75,6 @@ def run(
 
 
 def _print_commands(tasks: list[Task]) -> None:
-    from papm.cli import ui
     from papm.study.run import evaluate_words, train_words
 
     for task in tasks:
@@ -94,22 +85,15 @@ def _print_commands(tasks: list[Task]) -> None:
 
 
 def _work_off(tasks: list[Task], jobs: int, minutes: float | None, json: bool) -> None:
-    from papm.cli import ui
-    from papm.cli.jobs import JobBars
-    from papm.engine.interrupts import interruptible
-    from papm.study.queue import work_off
-    from papm.study.run import job
+    from papm.cli.jobs import work_off_tasks
 
-    bars = JobBars(tasks)
-    try:
-        with interruptible(), bars:
-            work_off([job(t) for t in tasks], jobs, bars, minutes=minutes)
-    except KeyboardInterrupt:
-        ui.note(f"Stopped; {bars.done} of {n_of(len(tasks), 'training')} done. The same command goes on.")
-        raise typer.Exit(1) from None
-    if json:
+    bars, stopped = work_off_tasks(tasks, jobs, minutes)
+    done = f"{bars.done} of {n_of(len(tasks), 'training')} done"
+    if stopped:
+        ui.note(f"Stopped; {done}. The same command goes on.")
+    elif json:
         ui.print_json(bars.outcomes)
     else:
-        ui.say(f"{bars.done} of {n_of(len(tasks), 'training')} done; results are in {tasks[0].result.parents[1]}.")
-    if bars.done < len(tasks):
-        raise typer.Exit(1)
+        ui.say(f"{done}; results are in {tasks[0].result.parents[1]}.")
+    if stopped or bars.done < len(tasks):
+        raise Exit(1)

@@ -3,55 +3,54 @@
 from __future__ import annotations
 
 import shlex
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-import typer
+from typer import Argument, Exit, Option
 
+from papm.cli import ui
 from papm.cli.advice import before_training, chosen_on_few
+from papm.cli.options import Data, Json
 from papm.errors import ConfigError
 from papm.text import interval, n_of
 
 if TYPE_CHECKING:
     from papm.config import TrainConfig
 
-
-def add(app: typer.Typer) -> None:
-    app.command("train")(train)
+SETTINGS = "Settings (docs/guide.md), e.g. steps=5000 loss.sigma=6"
 
 
 def train(
-    data: Annotated[str, typer.Argument(help="NAME:FOLDER, a dataset name, or a folder whose format is recognised.")],
-    settings: Annotated[
-        list[str] | None,
-        typer.Argument(metavar="KEY=VALUE …", help="Settings (docs/guide.md), e.g. steps=5000 loss.sigma=6"),
-    ] = None,
-    method: Annotated[
-        str | None, typer.Option(help="What the network learns (docs/guide.md); hd-papm when not given.")
-    ] = None,
-    backbone: Annotated[str | None, typer.Option(help="The network; vgg19 when not given. On a CPU give tiny.")] = None,
-    weights: Annotated[str | None, typer.Option(help="imagenet, or a .safetensors/.pth file for the trunk.")] = None,
-    init: Annotated[str | None, typer.Option(help="A papm checkpoint to start from.")] = None,
-    out: Annotated[Path, typer.Option(help="The run folder.")] = Path("runs/run"),
-    config: Annotated[Path | None, typer.Option(help="A YAML file of settings, e.g. a run's config.yaml.")] = None,
-    resume: Annotated[bool, typer.Option("--resume", help="Go on with the run in --out.")] = False,
-    dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Time a few steps, say what the run would take, stop.")
-    ] = False,
-    json: Annotated[bool, typer.Option("--json", help="Print the result as JSON.")] = False,
+    data: Data,
+    settings: Annotated[list[str] | None, Argument(metavar="KEY=VALUE …", help=SETTINGS)] = None,
+    method: Annotated[str | None, Option(help="What the network learns (docs/guide.md); by default hd-papm.")] = None,
+    backbone: Annotated[str | None, Option(help="The network; by default vgg19 on a GPU, tiny on a CPU.")] = None,
+    weights: Annotated[str | None, Option(help="imagenet, or a .safetensors/.pth file for the trunk.")] = None,
+    init: Annotated[str | None, Option(help="A papm checkpoint to start from.")] = None,
+    out: Annotated[Path, Option(help="The run folder.")] = Path("runs/run"),
+    config: Annotated[Path | None, Option(help="A YAML file of settings, e.g. a run's config.yaml.")] = None,
+    resume: Annotated[bool, Option("--resume", help="Go on with the run in --out.")] = False,
+    dry_run: Annotated[bool, Option("--dry-run", help="Time a few steps, say what the run would take.")] = False,
+    json: Json = False,
 ) -> None:
     """Train a counter on images with dots.
 
-    Example: papm train photos/ --backbone tiny --out runs/first steps=1000
+    What is not given follows from the data and the machine.
+
+    Example: papm train photos/ --out runs/first
     """
     from papm import api
-    from papm.cli import ui
     from papm.cli.training_bar import TrainingBar, downloads
     from papm.engine.ranks import is_first_process
 
-    given = _given(config, out if resume else None, method, backbone, weights, init, settings)
-    named = str(given.get("method", "hd-papm")), str(given.get("backbone", "vgg19"))
-    resolved = api.configure(data, *named, given)
+    asked = {"method": method, "backbone": backbone, "weights": weights, "init": init}
+    given = _given(config, out if resume else None, {k: v for k, v in asked.items() if v is not None}, settings)
+    with ui.err.status("looking at the data"):
+        chosen = api.configure(data, str(given.get("method", api.AUTO)), str(given.get("backbone", api.AUTO)), given)
+    resolved = chosen.config
+    for line in chosen.why if is_first_process() and not resume else ():
+        ui.note(line)
     if dry_run:
         _estimate(resolved, json)
         return
@@ -59,17 +58,13 @@ def train(
     with ui.bar() as progress:
         reading = progress.add_task("reading images", total=None, note="")
         watcher = TrainingBar(progress, f"{resolved.method} · {resolved.backbone}", resolved.steps, reading, advice)
-
-        def on_image() -> None:
-            progress.advance(reading)
-
-        hear: dict[str, Any] = {"watcher": watcher, "on_image": on_image, "on_download": downloads(progress)}
-        run = api.run(resolved, out, resume=resume, **hear)
+        hear: dict[str, Any] = {"on_image": partial(progress.advance, reading), "on_download": downloads(progress)}
+        run = api.run(resolved, out, resume=resume, watcher=watcher, splits=chosen.splits, **hear)
     if not is_first_process():
-        raise typer.Exit(1 if run.interrupted else 0)
+        raise Exit(1 if run.interrupted else 0)
     if run.interrupted:
         ui.note(f"Stopped at step {run.step} of {resolved.steps}; everything is in {out}. Go on with --resume.")
-        raise typer.Exit(1)
+        raise Exit(1)
     report = run.report()
     if json:
         ui.print_json(run.result)
@@ -79,13 +74,7 @@ def train(
 
 
 def _given(
-    config: Path | None,
-    resumed: Path | None,
-    method: str | None,
-    backbone: str | None,
-    weights: str | None,
-    init: str | None,
-    settings: list[str] | None,
+    config: Path | None, resumed: Path | None, options: dict[str, str], settings: list[str] | None
 ) -> dict[str, Any]:
     """What was asked for, the later over the earlier: the run that goes on, a file, options, key=value."""
     from papm import config as configuration
@@ -94,8 +83,7 @@ def _given(
     given: dict[str, Any] = configuration.load(config) if config is not None else {}
     if resumed is not None and (resumed / "config.yaml").exists():
         given = {**configuration.to_mapping(run_folder.stored_config(resumed)), **given}
-    asked = {"method": method, "backbone": backbone, "weights": weights, "init": init}
-    given |= {k: v for k, v in asked.items() if v is not None}
+    given |= options
     for key, value in configuration.parse_overrides(settings or []).items():
         if key in ("method", "backbone", "data"):
             raise ConfigError(f"give {key} as {'the first argument' if key == 'data' else f'--{key}'}, not as {key}=…")
@@ -105,7 +93,6 @@ def _given(
 
 def _estimate(config: TrainConfig, json: bool) -> None:
     """Time a few steps and say what the run would take."""
-    from papm.cli import ui
     from papm.engine.dry_run import dry_run, in_words
     from papm.engine.ranks import is_first_process
 
@@ -119,14 +106,11 @@ def _estimate(config: TrainConfig, json: bool) -> None:
 
 
 def _say(result: dict[str, Any]) -> None:
-    from papm.cli import ui
 
     if result["mae"] is not None:
         between = interval(result["intervals"].get("mae"))
-        ui.say(
-            f"{result['split']} MAE {result['mae']:.2f}{f' (95 % {between})' if between else ''}, "
-            f"RMSE {result['rmse']:.2f}, "
-            f"{n_of(result['images'], 'image')}, weights chosen by: {result['select']}"
-        )
+        figures = f"MAE {result['mae']:.2f}{f' (95 % {between})' if between else ''}, RMSE {result['rmse']:.2f}"
+        chosen = f"{n_of(result['images'], 'image')}, weights chosen by: {result['select']}"
+        ui.say(f"{result['split']} {figures}, {chosen}")
     if few := chosen_on_few(result):
         ui.note(few)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Sequence
 
 from rich.progress import Progress, TaskID
@@ -18,7 +17,7 @@ class TrainingBar:
     ) -> None:
         self.progress, self.title, self.before, self.advice = progress, title, before, advice
         self.task = progress.add_task(title, total=total, note="")
-        self.total, self.loss, self.mae, self.said = total, "", "", time.monotonic()
+        self.total, self.loss, self.mae, self.log = total, "", "", ui.Log()
 
     def on_start(self, sizes: dict[str, int]) -> None:
         for line in self.advice:  # not before: a wrong request is answered by one sentence
@@ -40,9 +39,8 @@ class TrainingBar:
             self.progress.update(self.before, visible=False)
             self.before = None
         self.progress.update(self.task, completed=step, note=f"{self.loss}  {self.mae}")
-        if not ui.err.is_terminal and time.monotonic() - self.said > 10:
-            self.said = time.monotonic()
-            ui.note("  ".join(filter(None, (f"{self.title}: step {step}/{self.total}", self.loss, self.mae))))
+        far = f"{self.title}: step {step}/{self.total}"
+        self.log(lambda: "  ".join(filter(None, (far, self.loss, self.mae))))
 
 
 def downloads(progress: Progress) -> Callable[[int, int | None], None]:

@@ -6,7 +6,7 @@ import json
 import math
 import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -22,8 +22,8 @@ from rich.progress import (
 )
 from rich.table import Table
 
-out = Console(highlight=False)
-err = Console(stderr=True, highlight=False)
+out = Console(highlight=False, emoji=False)  # a file may be called :car:.jpg
+err = Console(stderr=True, highlight=False, emoji=False)
 
 
 def say(text: str) -> None:
@@ -80,37 +80,45 @@ def bar() -> Progress:
     return Progress(*columns, console=err, refresh_per_second=4, transient=True, disable=not err.is_terminal)
 
 
+class Log:
+    """Says how far something is, at most once in so many seconds, where there is no terminal to draw on."""
+
+    def __init__(self, seconds: float = 10.0) -> None:
+        self.seconds, self.said = seconds, time.monotonic()
+
+    def __call__(self, text: Callable[[], str]) -> None:
+        if not err.is_terminal and time.monotonic() - self.said > self.seconds:
+            self.said = time.monotonic()
+            note(text())
+
+
 class _Items:
-    """Called once an item; off a terminal it says how far it is every ten seconds."""
+    """Called once per item."""
 
     def __init__(self, progress: Progress, task: TaskID, what: str, total: int) -> None:
-        self.progress, self.task, self.what = progress, task, what
+        self.progress, self.task, self.what, self.log = progress, task, what, Log()
         self.total: int | str = total or "?"
-        self.done, self.said = 0, time.monotonic()
-        self.began = self.said
+        self.done, self.began = 0, time.monotonic()
 
     def __call__(self) -> None:
-        self.done += 1
+        self.done, self.began = self.done + 1, time.monotonic()
         self.progress.update(self.task, advance=1, note="")
-        self.began = time.monotonic()
-        self._say(f"{self.what}: {self.done}/{self.total}")
+        self.log(self._far)
 
     def at(self, done: int, total: int) -> None:
         """`done` of `total` items, for those who learn the number late."""
         self.done, self.total = done, total
         self.progress.update(self.task, completed=done, total=total)
-        self._say(f"{self.what}: {done}/{total}")
+        self.log(self._far)
 
     def part(self, done: int, total: int) -> None:
         """How far the present item is, once it has taken two seconds."""
         if total > 1 and time.monotonic() - self.began > 2:
             self.progress.update(self.task, note=f"tile {done}/{total}")
-            self._say(f"{self.what}: {self.done}/{self.total}, tile {done}/{total} of the next")
+            self.log(lambda: f"{self._far()}, tile {done}/{total} of the next")
 
-    def _say(self, text: str) -> None:
-        if not err.is_terminal and time.monotonic() - self.said > 10:
-            self.said = time.monotonic()
-            note(text)
+    def _far(self) -> str:
+        return f"{self.what}: {self.done}/{self.total}"
 
 
 @contextmanager

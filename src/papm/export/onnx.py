@@ -46,10 +46,10 @@ class _Outputs(nn.Module):
         super().__init__()
         self.network = network
 
-    def forward(self, images: Tensor) -> Tensor | tuple[Tensor, ...]:
+    def forward(self, images: Tensor) -> tuple[Tensor, ...]:
         output = self.network(images)
         if isinstance(output, DensityOutput):
-            return output.density
+            return (output.density,)
         return output.points, output.logits, output.reference
 
 
@@ -89,13 +89,12 @@ def export_onnx(
         }
         options["dynamic_shapes"] = {"images": sides}
         height, width = EXAMPLE
-    density = network_kind(plain) == "density"
     with _quiet(), torch.no_grad():
         program = torch.onnx.export(
             _Outputs(plain),
             (torch.zeros(2 if dynamic else 1, 3, height, width),),
             input_names=["images"],
-            output_names=["density"] if density else ["points", "logits", "reference"],
+            output_names=["density"] if kind_of(plain) == "density" else ["points", "logits", "reference"],
             opset_version=OPSET,
             dynamo=True,
             **options,
@@ -110,19 +109,20 @@ def export_onnx(
     return path
 
 
-def network_kind(network: Network) -> str:
-    """ "density" or "points"."""
+def kind_of(network: Network) -> str:
+    """What a network gives, "density" or "points"."""
     return "density" if isinstance(network, models.DensityNetwork) else "points"
 
 
 def metadata_of(network: Network, spec: ModelSpec | None, size: tuple[int, int] | None) -> dict[str, Any]:
     """What a file says about itself."""
-    inference = (spec.inference if spec is not None else None) or network.inference
+    spec = spec or ModelSpec(type(network).__name__.lower())
+    inference = spec.inference or network.inference
     return {
         "version": __version__,
-        "backbone": spec.backbone if spec is not None else type(network).__name__.lower(),
-        "method": spec.method if spec is not None else "",
-        "kind": network_kind(network),
+        "backbone": spec.backbone,
+        "method": spec.method,
+        "kind": kind_of(network),
         "stride": network.stride,
         "num_classes": network.num_classes,
         "classes": list(inference.classes),
@@ -155,14 +155,10 @@ def onnx_metadata(file: str | Path) -> dict[str, Any]:
     except Exception:  # protobuf's own kinds of error
         raise DataError(f"{file}: not a readable ONNX file") from None
     stored = {p.key.removeprefix(PREFIX): p.value for p in proto.metadata_props if p.key.startswith(PREFIX)}
-    return {key: _value(text) for key, text in stored.items()}
-
-
-def _value(text: str) -> Any:
     try:
-        return json.loads(text)
+        return {key: json.loads(text) for key, text in stored.items()}
     except ValueError:
-        return text
+        raise DataError(f"{file}: its metadata is not as papm writes it") from None
 
 
 def check_onnx(
@@ -181,9 +177,7 @@ def check_onnx(
         images = torch.randn(1, 3, *size, generator=generator)
         with torch.no_grad():
             made = _Outputs(network)(images)
-        for own, other in zip(
-            (made,) if isinstance(made, Tensor) else made, session.run(None, {"images": images.numpy()})
-        ):
+        for own, other in zip(made, session.run(None, {"images": images.numpy()})):
             found = torch.from_numpy(other)
             if found.shape != own.shape:
                 raise DataError(
@@ -210,7 +204,7 @@ def _require_numbers(network: Network, model: Network | str | Path) -> None:
     checkpoint.require_finite(network, where)
     with torch.no_grad():
         made = _Outputs(network)(torch.randn(1, 3, *EXAMPLE, generator=torch.Generator().manual_seed(0)))
-    if not all(bool(t.isfinite().all()) for t in ((made,) if isinstance(made, Tensor) else made)):
+    if not all(bool(t.isfinite().all()) for t in made):
         raise CheckpointError(
             f"{where}: its outputs are not finite numbers (NaN or infinity): its training failed or its weights are damaged"
         )

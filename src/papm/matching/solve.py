@@ -126,7 +126,8 @@ def _listed(costs: list[Tensor], solver: Solver) -> list[Pairs]:
         raise ConfigError("the costs of one batch must be on one device")
     surplus = {k: len(c) - c.shape[1] for k, c in enumerate(ready) if len(c) > c.shape[1]}
     if surplus:
-        log.info("more rows than columns: %s rows stay without one in problems %s", *_sums(surplus))
+        left = sum(surplus.values())
+        log.info("more rows than columns: %s rows stay without one in problems %s", left, list(surplus))
     if device.type != "cuda" or solver not in ("auto", "cuda"):
         return [(rows.to(device), columns.to(device)) for rows, columns in _on_host([c.cpu() for c in ready], solver)]
     sizes = torch.tensor([list(c.shape) for c in ready], dtype=torch.int32)
@@ -144,10 +145,6 @@ def _listed(costs: list[Tensor], solver: Solver) -> list[Pairs]:
             columns = columns[rows]
         found.append((rows, columns))
     return found
-
-
-def _sums(surplus: dict[int, int]) -> tuple[int, list[int]]:
-    return sum(surplus.values()), list(surplus)
 
 
 def _on_host(costs: list[Tensor], solver: Solver) -> list[Pairs]:

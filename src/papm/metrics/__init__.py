@@ -1,7 +1,7 @@
 """How good predictions are: functions over NumPy first, torchmetrics classes over them (loaded when first asked for).
 
 `papm.metrics.counting_errors(predicted, truth)`, `papm.metrics.game.game(density, points, size=(H, W), stride=8)`,
-`papm.metrics.localization.qnrf(predicted, truth)` with one array of points per image.
+`papm.metrics.qnrf(predicted, truth)` with one array of points per image.
 """
 
 from __future__ import annotations
@@ -20,13 +20,19 @@ from papm.metrics.counting import (
     counting_errors,
     paired_difference,
 )
-from papm.metrics.localization import PointScore, QnrfScore, RadiusScore, box_sigmas, nwpu, qnrf, within
+from papm.metrics.localization import PointScore, RadiusScore, box_sigmas, nwpu, within
 from papm.metrics.normalized_ap import NapScore, nap
+from papm.metrics.qnrf_protocol import QnrfScore, qnrf
 
 if TYPE_CHECKING:
-    from papm.metrics.torch_counting import CountingMetrics
-    from papm.metrics.torch_game import GridErrors
-    from papm.metrics.torch_localization import NormalizedAP, NwpuLocalization, QnrfLocalization, RadiusLocalization
+    from papm.metrics.torch_metrics import (
+        CountingMetrics,
+        GridErrors,
+        NormalizedAP,
+        NwpuLocalization,
+        QnrfLocalization,
+        RadiusLocalization,
+    )
 
 __all__ = [
     "JHU_LEVELS",
@@ -57,17 +63,10 @@ __all__ = [
     "within",
 ]
 
-_CLASSES = {  # torchmetrics takes seconds to import
-    "CountingMetrics": "torch_counting",
-    "GridErrors": "torch_game",
-    "NormalizedAP": "torch_localization",
-    "NwpuLocalization": "torch_localization",
-    "QnrfLocalization": "torch_localization",
-    "RadiusLocalization": "torch_localization",
-}
+_TORCH = ("CountingMetrics", "GridErrors", "NormalizedAP", "NwpuLocalization", "QnrfLocalization", "RadiusLocalization")
 
 
 def __getattr__(name: str) -> Any:
-    if name in _CLASSES:
-        return getattr(import_module(f"papm.metrics.{_CLASSES[name]}"), name)
+    if name in _TORCH:  # torchmetrics takes seconds to import
+        return getattr(import_module("papm.metrics.torch_metrics"), name)
     raise AttributeError(f"module 'papm.metrics' has no attribute '{name}'")

@@ -16,13 +16,10 @@ from dataclasses import dataclass
 from itertools import pairwise
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
-from torch import Tensor
+from numpy.typing import NDArray
 
 from papm.errors import DataError
-
-Vector = NDArray[np.float64]
-Counts = ArrayLike | Tensor
+from papm.metrics.arrays import Array, Values, as_array
 
 #: Inclusive upper bounds of the levels of two benchmarks, for `by_level`.
 NWPU_LEVELS = (0, 100, 500, 5000)  # S0 … S4 of the NWPU server
@@ -47,8 +44,7 @@ class CountingScore:
 
     def to_dict(self) -> dict[str, float | int | None]:
         """Plain values for JSON; what is not finite becomes None, because JSON has no NaN."""
-        values = {"mae": self.mae, "rmse": self.rmse, "nae": self.nae, "bias": self.bias}
-        return {**{k: v if math.isfinite(v) else None for k, v in values.items()}, "n": self.n}
+        return {k: v if math.isfinite(v) else None for k, v in vars(self).items()}
 
 
 @dataclass(frozen=True)
@@ -79,17 +75,11 @@ class PairedDifference:
 
     def to_dict(self) -> dict[str, float | int | bool | str | None]:
         """Plain values for JSON; what is not finite becomes None."""
-        values = {"difference": self.difference, "low": self.low, "high": self.high}
-        return {
-            **{k: v if math.isfinite(v) else None for k, v in values.items()},
-            "level": self.level,
-            "n": self.n,
-            "significant": self.significant,
-            "verdict": self.verdict,
-        }
+        values = {k: v if math.isfinite(v) else None for k, v in vars(self).items()}
+        return {**values, "significant": self.significant, "verdict": self.verdict}
 
 
-def counting_errors(predicted: Counts, truth: Counts) -> CountingScore:
+def counting_errors(predicted: Values, truth: Values) -> CountingScore:
     """MAE, RMSE, NAE and bias of `predicted` [n] against `truth` [n].
 
     >>> score = counting_errors([12.0, 7.0, 1.0], [10, 10, 0])
@@ -102,7 +92,7 @@ def counting_errors(predicted: Counts, truth: Counts) -> CountingScore:
 
 
 def bootstrap(
-    predicted: Counts, truth: Counts, samples: int = 2000, level: float = 0.95, seed: int = 0
+    predicted: Values, truth: Values, samples: int = 2000, level: float = 0.95, seed: int = 0
 ) -> dict[str, tuple[float, float]]:
     """Percentile intervals of mae, rmse, nae and bias over `samples` resamplings of the images.
 
@@ -112,16 +102,16 @@ def bootstrap(
     >>> bootstrap([3.0, 5.0, 4.0, 4.0, 4.0, 6.0], [1, 3, 2, 2, 2, 4])["mae"], bootstrap([3.0], [1])["mae"]
     ((2.0, 2.0), (nan, nan))
     """
-    predictions, truths = _canonical(*_pair(predicted, truth))
-    drawn = np.concatenate(
-        [_statistics(predictions[i], truths[i]) for i in _resamples(len(truths), samples, seed)], axis=1
-    )
+    predictions, truths = _pair(predicted, truth)
+    order = np.lexsort((predictions, truths))
+    predictions, truths = predictions[order], truths[order]
+    drawn = np.concatenate([_statistics(predictions[i], truths[i]) for i in _resamples(len(order), samples, seed)], 1)
     found = {name: _interval(row, level) for name, row in zip(("mae", "rmse", "nae", "bias"), drawn)}
     return found if len(truths) >= FEWEST else dict.fromkeys(found, (math.nan, math.nan))
 
 
 def paired_difference(
-    pred_a: Counts, pred_b: Counts, truth: Counts, samples: int = 2000, level: float = 0.95, seed: int = 0
+    pred_a: Values, pred_b: Values, truth: Values, samples: int = 2000, level: float = 0.95, seed: int = 0
 ) -> PairedDifference:
     """Is a better than b? MAE(a) − MAE(b) with both resampled on the same images, which is far sharper than
     comparing two separate intervals.
@@ -138,7 +128,7 @@ def paired_difference(
     return PairedDifference(float(gap.mean()), low, high, level, len(gap))
 
 
-def by_level(predicted: Counts, truth: Counts, edges: Sequence[float]) -> dict[str, CountingScore]:
+def by_level(predicted: Values, truth: Values, edges: Sequence[float]) -> dict[str, CountingScore]:
     """Scores apart for images of few and of many objects; `edges` are inclusive upper bounds of the true count.
 
     Levels without an image are left out.
@@ -158,7 +148,7 @@ def by_level(predicted: Counts, truth: Counts, edges: Sequence[float]) -> dict[s
     return {name: counting_errors(predictions[m], truths[m]) for name, m in groups if m.any()}
 
 
-def _statistics(predicted: Vector, truth: Vector) -> Vector:
+def _statistics(predicted: Array, truth: Array) -> Array:
     """[R, n], [R, n] -> [4, R]: mae, rmse, nae, bias of each row."""
     error = predicted - truth
     size = np.abs(error)
@@ -176,8 +166,8 @@ def _statistics(predicted: Vector, truth: Vector) -> Vector:
         )
 
 
-def _pair(predicted: Counts, truth: Counts) -> tuple[Vector, Vector]:
-    predictions, truths = _vector(predicted), _vector(truth)
+def _pair(predicted: Values, truth: Values) -> tuple[Array, Array]:
+    predictions, truths = as_array(predicted).reshape(-1), as_array(truth).reshape(-1)
     if predictions.shape != truths.shape:
         raise DataError(
             f"{len(predictions)} predicted counts for {len(truths)} true ones: give one for each image, in one order"
@@ -185,17 +175,6 @@ def _pair(predicted: Counts, truth: Counts) -> tuple[Vector, Vector]:
     if not len(truths):
         raise DataError("no counts to score: give at least one image")
     return predictions, truths
-
-
-def _vector(values: Counts) -> Vector:
-    if isinstance(values, Tensor):
-        values = values.detach().cpu().double().numpy()
-    return np.asarray(values, dtype=np.float64).reshape(-1)
-
-
-def _canonical(predicted: Vector, truth: Vector) -> tuple[Vector, Vector]:
-    order = np.lexsort((predicted, truth))
-    return predicted[order], truth[order]
 
 
 def _resamples(n: int, samples: int, seed: int) -> Iterator[NDArray[np.int64]]:
@@ -208,7 +187,7 @@ def _resamples(n: int, samples: int, seed: int) -> Iterator[NDArray[np.int64]]:
         yield generator.integers(0, n, (min(rows, samples - start), n))
 
 
-def _interval(drawn: Vector, level: float) -> tuple[float, float]:
+def _interval(drawn: Array, level: float) -> tuple[float, float]:
     if not 0 < level < 1:
         raise DataError(f"a level of confidence lies between 0 and 1; got {level}")
     finite = drawn[np.isfinite(drawn)]  # a resample of empty images only has no NAE and no bias

@@ -17,24 +17,23 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
-from torch import Tensor
+from numpy.typing import NDArray
 
 from papm.errors import DataError
+from papm.metrics.arrays import Array, Values, as_array
 
-Array = NDArray[np.float64]
 LEVELS = (0, 1, 2, 3)  # what papers on TRANCOS report
 TRANCOS_SIGMA = 15.0  # the smoothing of the ground truth in the dataset authors' own evaluation
 
 
 def game(
-    density: ArrayLike | Tensor,
-    points: ArrayLike | Tensor,
+    density: Values,
+    points: Values,
     *,
     size: tuple[int, int],
     stride: int = 1,
     levels: Sequence[int] = LEVELS,
-    roi: ArrayLike | Tensor | None = None,
+    roi: Values | None = None,
     smooth: float = 0.0,
     whole_cells: bool = False,
 ) -> dict[int, float]:
@@ -53,14 +52,14 @@ def game(
 
 
 def game_points(
-    predicted: ArrayLike | Tensor,
-    points: ArrayLike | Tensor,
+    predicted: Values,
+    points: Values,
     *,
     size: tuple[int, int],
     levels: Sequence[int] = LEVELS,
-    roi: ArrayLike | Tensor | None = None,
+    roi: Values | None = None,
     smooth: float = 0.0,
-    weights: ArrayLike | Tensor | None = None,
+    weights: Values | None = None,
 ) -> dict[int, float]:
     """GAME at each level of one image whose prediction is points [m, 2] instead of a map; `weights` [m]: see `leaf_points`.
 
@@ -86,12 +85,12 @@ def cuts(length: int, level: int) -> NDArray[np.int64]:
 
 
 def leaf_counts(
-    density: ArrayLike | Tensor,
+    density: Values,
     *,
     size: tuple[int, int],
     stride: int,
     level: int,
-    roi: ArrayLike | Tensor | None = None,
+    roi: Values | None = None,
     whole_cells: bool = False,
 ) -> Array:
     """Mass of a density map in each leaf, [2^level, 2^level]: the exact integral of the piecewise constant map.
@@ -107,7 +106,7 @@ def leaf_counts(
     array([[0.375, 1.625],
            [0.375, 1.625]])
     """
-    values = _array(density)
+    values = as_array(density)
     values = values.sum(0) if values.ndim == 3 else values
     h, w = size
     if values.ndim != 2 or values.shape != (-(-h // stride), -(-w // stride)):
@@ -132,12 +131,12 @@ def leaf_counts(
 
 
 def leaf_points(
-    points: ArrayLike | Tensor,
+    points: Values,
     *,
     size: tuple[int, int],
     level: int,
-    roi: ArrayLike | Tensor | None = None,
-    weights: ArrayLike | Tensor | None = None,
+    roi: Values | None = None,
+    weights: Values | None = None,
 ) -> Array:
     """Number of points in each leaf, [2^level, 2^level]; points outside the image or the region are left out.
 
@@ -146,9 +145,9 @@ def leaf_points(
     >>> leaf_points([[1.0, 1.0], [9.0, 1.0]], size=(8, 16), level=0, weights=[0.5, 0.25])
     array([[0.75]])
     """
-    xy = _array(points).reshape(-1, 2)
+    xy = as_array(points).reshape(-1, 2)
     kept = _contained(xy, size, roi)
-    xy, mass = xy[kept], None if weights is None else _array(weights).reshape(-1)[kept]
+    xy, mass = xy[kept], None if weights is None else as_array(weights).reshape(-1)[kept]
     h, w = size
     row = np.searchsorted(cuts(h, level), xy[:, 1], side="right") - 1
     column = np.searchsorted(cuts(w, level), xy[:, 0], side="right") - 1
@@ -156,19 +155,14 @@ def leaf_points(
     return np.bincount(row * side + column, mass, side * side).reshape(side, side).astype(np.float64)
 
 
-def _truth(
-    points: ArrayLike | Tensor,
-    size: tuple[int, int],
-    level: int,
-    roi: ArrayLike | Tensor | None,
-    smooth: float,
-) -> Array:
+def _truth(points: Values, size: tuple[int, int], level: int, roi: Values | None, smooth: float) -> Array:
     if smooth <= 0:
         return leaf_points(points, size=size, level=level, roi=roi)
     from scipy.ndimage import gaussian_filter
 
     h, w = size
-    x, y = _inside(points, size, None).astype(np.int64).T
+    xy = as_array(points).reshape(-1, 2)
+    x, y = xy[_contained(xy, size, None)].astype(np.int64).T
     dots = np.bincount(y * w + x, minlength=h * w).reshape(h, w).astype(np.float64)
     # reflecting at the border keeps the mass of every point inside the image
     spread = gaussian_filter(dots, smooth, mode="reflect")
@@ -208,12 +202,7 @@ def _integrate(mass: Array, rows: NDArray[np.int64], columns: NDArray[np.int64])
     return np.diff(np.diff(corners, axis=0), axis=1)
 
 
-def _inside(points: ArrayLike | Tensor, size: tuple[int, int], roi: ArrayLike | Tensor | None) -> Array:
-    xy = _array(points).reshape(-1, 2)
-    return xy[_contained(xy, size, roi)]
-
-
-def _contained(xy: Array, size: tuple[int, int], roi: ArrayLike | Tensor | None) -> NDArray[np.bool_]:
+def _contained(xy: Array, size: tuple[int, int], roi: Values | None) -> NDArray[np.bool_]:
     h, w = size
     inside: NDArray[np.bool_] = (xy[:, 0] >= 0) & (xy[:, 0] < w) & (xy[:, 1] >= 0) & (xy[:, 1] < h)
     if roi is not None:
@@ -222,19 +211,11 @@ def _contained(xy: Array, size: tuple[int, int], roi: ArrayLike | Tensor | None)
     return inside
 
 
-def _mask(roi: ArrayLike | Tensor, size: tuple[int, int]) -> NDArray[np.bool_]:
-    mask = np.asarray(roi.detach().cpu().numpy() if isinstance(roi, Tensor) else roi).astype(bool)
+def _mask(roi: Values, size: tuple[int, int]) -> NDArray[np.bool_]:
+    mask = as_array(roi).astype(bool)
     if mask.shape != tuple(size):
-        raise DataError(
-            f"the region of interest is {list(mask.shape)} and the image {list(size)}: give both in one size"
-        )
+        raise DataError(f"the region of interest is {list(mask.shape)} and the image {list(size)}: give one size")
     return mask
-
-
-def _array(values: ArrayLike | Tensor) -> Array:
-    if isinstance(values, Tensor):
-        values = values.detach().cpu().double().numpy()
-    return np.asarray(values, dtype=np.float64)
 
 
 def _deepest(levels: Sequence[int]) -> int:

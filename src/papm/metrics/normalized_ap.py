@@ -52,8 +52,7 @@ def nap(
     >>> nap([[[0.0, 0.4], [10.0, 3.0]]], [[0.9, 0.8]], [[[0.0, 0.0], [10.0, 0.0]]], (0.05, 0.3)).ap
     (0.5, 1.0)
     """
-    same_length(predicted, truth)
-    same_length(scores, truth, "lists of scores")
+    same_length(truth, predictions=predicted, scores=scores)
     kept = [nap_hits(p, s, t, deltas, neighbours, alone) for p, s, t in zip(predicted, scores, truth)]
     ranks = np.concatenate([np.zeros(0), *(s for s, _ in kept)])
     hits = np.concatenate([np.zeros((0, len(deltas)), bool), *(h for _, h in kept)])

@@ -16,17 +16,17 @@ from collections.abc import Iterable
 from itertools import chain
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import NDArray
 from scipy.sparse import csr_matrix
 from scipy.sparse.csgraph import maximum_bipartite_matching
 from scipy.spatial import cKDTree
-from torch import Tensor
 
 from papm.errors import DataError
+from papm.metrics.arrays import Array as Array
+from papm.metrics.arrays import Values, as_array
 
-Array = NDArray[np.float64]
 Indices = NDArray[np.int64]
-Points = ArrayLike | Tensor
+Points = Values
 
 MAX_PAIRS = 50_000_000  # candidates held at once, about 2 GB; a set of 200,000 points has a few million
 _SLACK = 1e-9  # the tree compares squares; what it offers is compared again, by distance
@@ -34,10 +34,8 @@ _SLACK = 1e-9  # the tree compares squares; what it offers is compared again, by
 
 def array(values: Points, *, columns: int | None = None, what: str = "points") -> Array:
     """Finite float64 [n], or [n, columns]; tensors come to the host."""
-    if isinstance(values, Tensor):
-        values = values.detach().cpu().double().numpy()
     try:
-        made = np.asarray(values, dtype=np.float64)
+        made = as_array(values)
     except (TypeError, ValueError):  # text, or rows of unequal length
         raise DataError(f"{what} are numbers in a regular array") from None
     if columns is None:

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from statistics import fmean
+from typing import Any
 
 from torch import Tensor
 
@@ -15,8 +16,7 @@ from papm.predict.assemble import Agreed, Seen, predicted
 from papm.predict.prediction import Prediction
 from papm.predict.predictor import Counter
 from papm.predict.results import image_names
-from papm.predict.source import Predictor
-from papm.predict.tiling import OnTile, Tile
+from papm.predict.source import Asked, Predictor
 
 
 class Ensemble(Predictor):
@@ -40,38 +40,23 @@ class Ensemble(Predictor):
                 )
 
     @classmethod
-    def load(
-        cls,
-        paths: Sequence[str | Path],
-        device: str = "auto",
-        tile: Tile = "auto",
-        count: str | None = None,
-        precision: str = "32",
-    ) -> Ensemble:
+    def load(cls, paths: Sequence[str | Path], *how: Any, **more: Any) -> Ensemble:
         """From checkpoint files or run folders; the options are those of `Counter.load`, for every model."""
         files = [checkpoint.resolve(Path(p).expanduser()) for p in paths]
         if len({f.resolve() for f in files}) < len(files):
             raise ConfigError("the same model is named twice; it would count twice")
-        return cls([Counter.load(f, device, tile, count, precision) for f in files], model_names(files))
+        return cls([Counter.load(f, *how, **more) for f in files], model_names(files))
 
     @property
     def spec(self) -> checkpoint.ModelSpec:
         """What the first model is."""
         return self.members[0].spec
 
-    def _predict(
-        self,
-        image: Tensor,
-        points: bool,
-        name: str,
-        roi: Tensor | None,
-        on_tile: OnTile | None,
-        limit: int | None,
-    ) -> Prediction:
+    def _predict(self, image: Tensor, asked: Asked) -> Prediction:
         """The mean of all counts, where the first model sees the objects; `by_model` says what each of them counted."""
         first, *rest = self.members
-        seen = first.see(image, name, roi, on_tile, limit)
-        found = [_figures(seen), *(_figures(member.see(image, name, roi, on_tile, limit)) for member in rest)]
+        seen, points = first.see(image, asked), asked.points
+        found = [_figures(seen), *(_figures(member.see(image, asked)) for member in rest)]
         counts, apart, warnings = zip(*found)
         warning = next(filter(None, warnings), "")
         if not rest:

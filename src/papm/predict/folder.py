@@ -23,10 +23,6 @@ OVERLAYS = "overlays"  # the folder of the pictures
 Regions = Callable[[Path], Tensor | None]  # where to count in a file; None is everywhere
 
 
-class Unreadable(DataError):
-    """A file that cannot be counted in."""
-
-
 def files_of(given: Sequence[Path]) -> list[Path]:
     """The files that are meant, each once: those named, and the images of folders."""
     files: list[Path] = []
@@ -54,10 +50,7 @@ def size_of(path: Path) -> tuple[int, int]:
 
 def region_of(regions: Regions | None, file: Path) -> Tensor | None:
     """Where to count in a file; None is everywhere."""
-    try:
-        return None if regions is None else regions(file)
-    except DataError as error:
-        raise Unreadable(str(error)) from error
+    return None if regions is None else regions(file)
 
 
 def dimmed(image: Tensor, region: Tensor | None) -> Tensor:
@@ -92,7 +85,7 @@ class ImageFiles:
                 try:
                     image, several = reading.result()
                     self._one(file, image, several, named[file], pictures[file], on_tile)
-                except Unreadable as error:  # one bad file among many is named, the others are counted
+                except DataError as error:  # one bad file among many is named, the others are counted
                     self.faults.append(str(error))
                 if on_item is not None:
                     on_item()
@@ -102,10 +95,7 @@ class ImageFiles:
 
     def _one(self, file: Path, image: Tensor, several: bool, name: str, picture: str, on_tile: OnTile | None) -> None:
         region = region_of(self.regions, file)
-        try:
-            made = self.counter.predict(image, points=self.points, name=name, roi=region, on_tile=on_tile)
-        except DataError as error:
-            raise Unreadable(str(error)) from error
+        made = self.counter.predict(image, points=self.points, name=name, roi=region, on_tile=on_tile)
         self.predictions.append(made)
         if nearly_black(image):
             self.dark.append(name)
@@ -133,10 +123,7 @@ class ImageFiles:
 
 def _read(file: Path) -> tuple[Tensor, bool]:
     """Pixels, and whether the file holds more than one picture."""
-    try:
-        return read_image(file), frames(file) > 1
-    except DataError as error:
-        raise Unreadable(str(error)) from error
+    return read_image(file), frames(file) > 1
 
 
 def earlier(out: Path, drawn: Collection[str]) -> str:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import csv
-import io
 import logging
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -14,15 +12,14 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from papm import models
+from papm import metrics, models
 from papm.data.base import Dataset, require_annotated
 from papm.data.nwpu_files import read_ground_truth, read_predictions
 from papm.errors import DataError
-from papm.files import guarded, write_text
-from papm.metrics import localization
-from papm.metrics.localization import QnrfScore, RadiusScore, box_sigmas
+from papm.metrics import QnrfScore, RadiusScore, box_sigmas
 from papm.predict.ensemble import Ensemble
 from papm.predict.predictor import Counter
+from papm.predict.results import write_csv
 from papm.structures import Sample
 from papm.text import Brief
 
@@ -72,20 +69,17 @@ class Localization(Brief):
         if self.qnrf is not None:
             places = {f"{t:g}": int((self.qnrf.thresholds == t).argmax()) for t in IN_FILE}
             matched = {f"matched_{t}": self.qnrf.pairs[:, k].tolist() for t, k in places.items()}
-        buffer = io.StringIO()
-        writer = csv.writer(buffer, lineterminator="\n")
-        writer.writerow(["image", "predicted", "objects", *matched])
-        for name, p, t, *found in zip(self.names, self.points.predicted, self.points.truth, *matched.values()):
-            writer.writerow([guarded(name), len(p), len(t), *found])
-        write_text(Path(path), buffer.getvalue())
+        images = zip(self.names, self.points.predicted, self.points.truth, *matched.values())
+        rows = [[name, len(predicted), len(truth), *found] for name, predicted, truth, *found in images]
+        write_csv(path, ["image", "predicted", "objects", *matched], rows)
 
 
 def nwpu(points: PointSet, radii: Sequence[float] = (), on_item: OnItem | None = None) -> Localization:
     """Pairs within the size of the object, or within fixed radii in pixels."""
     if not radii:
         sizes = (points.sigma_s, points.sigma_l, points.levels)
-        return Localization(points, localization.nwpu(points.predicted, points.truth, *sizes, on_item=on_item))
-    found = {f"{r:g} px": localization.within(points.predicted, points.truth, r, on_item=on_item) for r in radii}
+        return Localization(points, metrics.nwpu(points.predicted, points.truth, *sizes, on_item=on_item))
+    found = {f"{r:g} px": metrics.within(points.predicted, points.truth, r, on_item=on_item) for r in radii}
     return Localization(points, found, fixed=True)
 
 
@@ -93,7 +87,7 @@ def qnrf(
     points: PointSet, matching: Literal["greedy", "maximum"] = "greedy", on_item: OnItem | None = None
 ) -> Localization:
     """Pairs at 1 to 100 px."""
-    score = localization.qnrf(points.predicted, points.truth, matching=matching, on_item=on_item, scores=points.scores)
+    score = metrics.qnrf(points.predicted, points.truth, matching=matching, on_item=on_item, scores=points.scores)
     return Localization(points, qnrf=score)
 
 

@@ -24,9 +24,9 @@ from papm.predict.outputs import require_finite as require_finite
 from papm.predict.outputs import within as within
 from papm.predict.prediction import Prediction
 from papm.predict.scale import advice, check_scale, seen_size, shrunk_too_much
-from papm.predict.source import Predictor
+from papm.predict.source import Asked, Predictor
 from papm.predict.source import Source as Source
-from papm.predict.tiling import OnTile, Tile, check, computed_pixels, infer, infer_together, side_of
+from papm.predict.tiling import Tile, check, computed_pixels, infer, infer_together, side_of
 from papm.structures import DensityOutput, PointProposals
 
 log = logging.getLogger(__name__)
@@ -109,56 +109,37 @@ class Counter(Predictor):
         """What makes the count of an image of (H, W) doubtful: that it is shrunk much more than any in the training."""
         return "" if self.scale is not None else shrunk_too_much(size, self.resize, self.inference.scales)
 
-    def _predict(
-        self,
-        image: Tensor,
-        points: bool,
-        name: str,
-        roi: Tensor | None,
-        on_tile: OnTile | None,
-        limit: int | None,
-    ) -> Prediction:
-        return predicted(self.see(image, name, roi, on_tile, limit), points)
+    def _predict(self, image: Tensor, asked: Asked) -> Prediction:
+        return predicted(self.see(image, asked), asked.points)
 
-    def _predict_several(
-        self, images: Sequence[tuple[Tensor, str]], points: bool, on_tile: OnTile | None, limit: int | None
-    ) -> list[Prediction]:
+    def _predict_several(self, images: Sequence[tuple[Tensor, Asked]]) -> list[Prediction]:
         """Images that the network sees at one size, and whole, go through it together."""
-        views = [self._view(image, name, None, limit) for image, name in images]
-        size = views[0].size
+        views = [self._view(image, asked) for image, asked in images]
+        size, asked = views[0].size, images[0][1]
         if len(views) == 1 or any(v.size != size for v in views) or side_of(self.network, size, self.tile) is not None:
-            return [predicted(self._through(v, on_tile), points) for v in views]
+            return [predicted(self._through(v, asked), asked.points) for v in views]
         outputs = infer_together(self.network, torch.stack([v.image for v in views]), self.precision)
-        return [predicted(self._seen(v, output), points) for v, output in zip(views, outputs)]
+        return [predicted(self._seen(v, output), asked.points) for v, output in zip(views, outputs)]
 
-    def see(
-        self,
-        image: Tensor,
-        name: str = "",
-        roi: Tensor | None = None,
-        on_tile: OnTile | None = None,
-        limit: int | None = None,
-    ) -> Seen:
-        """What the network makes of pixels, uint8 [3, H, W], at the size it was trained at; inside `roi`, bool [H, W]."""
-        return self._through(self._view(image, name, roi, limit), on_tile)
+    def see(self, image: Tensor, asked: Asked) -> Seen:
+        """What the network makes of pixels, uint8 [3, H, W], at the size it was trained at, inside the region asked about."""
+        return self._through(self._view(image, asked), asked)
 
-    def _through(self, view: View, on_tile: OnTile | None) -> Seen:
-        return self._seen(view, infer(self.network, view.image, self.tile, on_tile, self.precision))
+    def _through(self, view: View, asked: Asked) -> Seen:
+        return self._seen(view, infer(self.network, view.image, self.tile, asked.on_tile, self.precision))
 
     def _seen(self, view: View, output: DensityOutput | PointProposals) -> Seen:
         require_finite(output, view.name)
         return Seen(view, output if view.roi is None else within(output, view.roi), self.inference.classes)
 
-    def _view(self, image: Tensor, name: str, roi: Tensor | None, limit: int | None) -> View:
+    def _view(self, image: Tensor, asked: Asked) -> View:
         """The image and its region at the size that the network sees them."""
-        size = (int(image.shape[1]), int(image.shape[2]))
-        roi = None if roi is None else torch.as_tensor(roi)
+        size, name = (int(image.shape[1]), int(image.shape[2])), asked.name
+        roi = None if asked.roi is None else torch.as_tensor(asked.roi)
         if roi is not None and tuple(roi.shape) != size:
-            raise DataError(
-                f"a region of interest is bool [{size[0]}, {size[1]}] for this image, not {list(roi.shape)}"
-            )
+            raise DataError(f"a region of interest is bool {list(size)} for this image, not {list(roi.shape)}")
         seen = seen_size(size, self.resize, self.scale, name or "image")
-        self._refuse_larger(name, size, seen, max_pixels() if limit is None else limit)
+        self._refuse_larger(name, size, seen, max_pixels() if asked.limit is None else asked.limit)
         if seen == size:
             return View(image, name, roi, size, size)
         if roi is not None:

@@ -8,32 +8,29 @@ those that a spreadsheet would take for a formula begin with an apostrophe.
 from __future__ import annotations
 
 import csv
+import io
 import json
 import math
+import os
 import re
-import shutil
-import tempfile
 from collections import Counter
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
 import numpy as np
 
-from papm.errors import DataError
+from papm.errors import DataError, WriteError
 from papm.files import guarded, replacing
 from papm.predict.prediction import Prediction
 
 COUNTS, POINTS, RESULTS, DENSITY = "counts.csv", "points.csv", "results.json", "density"
+Names = Sequence[str] | None  # of the classes
 
 
 def write_results(
-    predictions: Sequence[Prediction],
-    folder: str | Path,
-    *,
-    classes: Sequence[str] | None = None,
-    density: bool = False,
+    predictions: Sequence[Prediction], folder: str | Path, *, classes: Names = None, density: bool = False
 ) -> list[Path]:
     """Write counts.csv, points.csv, results.json and, when asked, density/*.npy into `folder`; return the files.
 
@@ -41,45 +38,82 @@ def write_results(
     there are several; otherwise the predictions do, or they are numbered.
     """
     folder = Path(folder)
-    classes = classes or next((p.classes for p in predictions if p.classes), None)
-    with _together(folder) as drafts:
-        write_counts(predictions, drafts / COUNTS, classes=classes)
-        write_points(predictions, drafts / POINTS)
-        write_json(predictions, drafts / RESULTS, classes=classes)
-    files = [folder / name for name in (COUNTS, POINTS, RESULTS)]
-    return files + (write_densities(predictions, folder / DENSITY) if density else [])
+    classes = classes or _classes(predictions)
+    tables = {
+        folder / COUNTS: _counts(predictions, classes),
+        folder / POINTS: _points_table(predictions),
+        folder / RESULTS: _objects(predictions, classes),
+    }
+    return _write(tables) + (write_densities(predictions, folder / DENSITY) if density else [])
 
 
-def summary(prediction: Prediction) -> dict[str, Any]:
-    """The count as plain values: of classes and models too, where there are several, and what makes it doubtful."""
-    apart, names = prediction.class_counts, prediction.classes
-    found: dict[str, Any] = {"count": round(prediction.count, 3)}
-    if apart:
-        found["classes"] = {k: round(v, 3) for k, v in zip(names or map(str, range(len(apart))), apart)}
-    if prediction.models:
-        each = zip(prediction.models, prediction.by_model, strict=True)
-        found["models"] = {k: round(v, 3) for k, v in each}
-    if prediction.scale != 1:
-        found["scale"] = round(prediction.scale, 4)
-    return found | ({"warning": prediction.warning} if prediction.warning else {})
-
-
-def write_counts(predictions: Sequence[Prediction], path: str | Path, *, classes: Sequence[str] | None = None) -> Path:
+def write_counts(predictions: Sequence[Prediction], path: str | Path, *, classes: Names = None) -> Path:
     """One line per image: image, count, a column per class where there are several (`classes` names them), and one per model,
     `by_NAME`, where several counted.
     """
-    names, rows = _columns(predictions, classes)
-    return _write_csv(path, ["image", *names], [[p.name, *row] for p, row in zip(predictions, rows)])
+    return _write({Path(path): _counts(predictions, classes)})[0]
 
 
 def write_frames(frames: Sequence[tuple[int, float]], predictions: Sequence[Prediction], path: str | Path) -> Path:
-    """One line a frame of a video: its number, its seconds, and what `write_counts` says of an image."""
-    names, rows = _columns(predictions, next((p.classes for p in predictions if p.classes), None))
+    """One line per frame of a video: its number, its seconds, and what `write_counts` says of an image."""
+    names, rows = _columns(predictions, _classes(predictions))
     lines = [[str(n), round(seconds, 3), *row] for (n, seconds), row in zip(frames, rows, strict=True)]
-    return _write_csv(path, ["frame", "seconds", *names], lines)
+    return write_csv(path, ["frame", "seconds", *names], lines)
 
 
-def _columns(predictions: Sequence[Prediction], classes: Sequence[str] | None) -> tuple[list[str], list[list[float]]]:
+def write_points(predictions: Sequence[Prediction], path: str | Path) -> Path:
+    """One line per point: image, x, y, score, label; score and label are empty where the prediction has none."""
+    return _write({Path(path): _points_table(predictions)})[0]
+
+
+def write_json(predictions: Sequence[Prediction], path: str | Path, *, classes: Names = None) -> Path:
+    """A list of objects: image, width, height, what `summary` says, and points as [{x, y, score, label}].
+
+    What a prediction lacks is left out; a count that is not finite is null.
+    """
+    return _write({Path(path): _objects(predictions, classes)})[0]
+
+
+def write_densities(predictions: Sequence[Prediction], folder: str | Path) -> list[Path]:
+    """One float32 .npy [C, h, w] for each prediction that has a density map, named after its image."""
+    named = zip(predictions, file_names([p.name for p in predictions]))
+    return [write_density(p, Path(folder) / f"{name}.npy") for p, name in named if p.density is not None]
+
+
+def write_density(prediction: Prediction, path: str | Path) -> Path:
+    """The map of a prediction as float32 .npy [C, h, w]."""
+    if prediction.density is None:
+        raise DataError(f"{path}: this prediction has points and no density map; save it as .csv or .json")
+    stream = io.BytesIO()
+    np.save(stream, prediction.density.detach().cpu().float().numpy(), allow_pickle=False)
+    return _write({Path(path): stream.getvalue()})[0]
+
+
+def write_csv(path: str | Path, header: Sequence[str], rows: Sequence[Sequence[Any]]) -> Path:
+    """A table of text and numbers."""
+    return _write({Path(path): _csv(header, rows)})[0]
+
+
+def summary(prediction: Prediction, classes: Names = None) -> dict[str, Any]:
+    """The count as plain values: of classes and models too, where there are several, and what makes it doubtful."""
+    apart = prediction.class_counts
+    found: dict[str, Any] = {"count": _finite(prediction.count)}
+    if prediction.scale != 1:
+        found["scale"] = _decimals(prediction.scale)
+    if prediction.warning:
+        found["warning"] = prediction.warning
+    if apart:
+        found["classes"] = dict(zip(classes or prediction.classes or map(str, range(len(apart))), map(_finite, apart)))
+    if prediction.models:
+        found["models"] = dict(zip(prediction.models, map(_finite, prediction.by_model), strict=True))
+    return found
+
+
+def _classes(predictions: Sequence[Prediction]) -> Names:
+    return next((p.classes for p in predictions if p.classes), None)
+
+
+def _columns(predictions: Sequence[Prediction], classes: Names) -> tuple[list[str], list[list[float]]]:
     """Names and cells of what was counted: in all, of each class, by each model."""
     apart = [p.class_counts for p in predictions]
     number = max(map(len, apart), default=0)
@@ -91,48 +125,82 @@ def _columns(predictions: Sequence[Prediction], classes: Sequence[str] | None) -
     return names, [[_decimals(value) for value in row] for row in cells]
 
 
-def write_points(predictions: Sequence[Prediction], path: str | Path) -> Path:
-    """One line per point: image, x, y, score, label; score and label are empty where the prediction has none."""
-    rows = [
-        [p.name, x, y, "" if score is None else score, "" if label is None else label]
-        for p in predictions
-        for x, y, score, label in _points(p)
-    ]
-    return _write_csv(path, ["image", "x", "y", "score", "label"], rows)
+def _counts(predictions: Sequence[Prediction], classes: Names) -> bytes:
+    names, rows = _columns(predictions, classes)
+    return _csv(["image", *names], [[p.name, *row] for p, row in zip(predictions, rows)])
 
 
-def write_json(predictions: Sequence[Prediction], path: str | Path, *, classes: Sequence[str] | None = None) -> Path:
-    """A list of objects: image, count, width, height, points as [{x, y, score, label}], classes and models where
-    there are several.
+def _points_table(predictions: Sequence[Prediction]) -> bytes:
+    rows = [[p.name, *("" if v is None else v for v in point)] for p in predictions for point in _points(p)]
+    return _csv(["image", "x", "y", "score", "label"], rows)
 
-    Also `scale` where the image was resized before counting, and `warning` where that makes the count doubtful. What a
-    prediction lacks is left out; a count that is not finite is null.
+
+def _objects(predictions: Sequence[Prediction], classes: Names) -> bytes:
+    keys, found = ("x", "y", "score", "label"), []
+    for p in predictions:
+        height, width = p.size
+        made = {"image": p.name, "width": int(width), "height": int(height), **summary(p, classes)}
+        if p.points is not None:
+            made["points"] = [{k: v for k, v in zip(keys, point) if v is not None} for point in _points(p)]
+        found.append(made)
+    # backslashreplace writes the surrogates of an undecodable file name as \\udcXX, which JSON reads back
+    text = json.dumps(found, ensure_ascii=False, allow_nan=False, indent=1)
+    return f"{text}\n".encode(errors="backslashreplace")
+
+
+def _points(prediction: Prediction) -> Iterator[tuple[float, float, float | None, int | None]]:
+    if prediction.points is None:
+        return
+    points = prediction.points.detach().cpu().double().reshape(-1, 2).tolist()
+    n, (height, width) = len(points), prediction.size
+    scores = [None] * n if prediction.scores is None else prediction.scores.detach().cpu().double().tolist()
+    labels = [None] * n if prediction.labels is None else prediction.labels.detach().cpu().tolist()
+    for (x, y), score, label in zip(points, scores, labels, strict=True):
+        yield _place(x, width), _place(y, height), None if score is None else _decimals(score), label
+
+
+def _place(value: float, length: float) -> float:
+    """A coordinate with two decimals, still inside where it was inside.
+
+    >>> _place(12.3456, 90), _place(89.9999, 90), _place(91.2, 90)
+    (12.35, 89.99, 91.2)
     """
-    with atomic(path, "w", encoding="utf-8", errors="backslashreplace", newline="\n") as file:
-        # backslashreplace writes the surrogates of an undecodable file name as \udcXX, which JSON reads back
-        json.dump([_object(p, classes) for p in predictions], file, ensure_ascii=False, allow_nan=False, indent=1)
-        file.write("\n")
-    return Path(path)
+    rounded = round(value, 2)
+    return round(length - 0.01, 2) if value < length <= rounded else rounded
 
 
-def write_densities(predictions: Sequence[Prediction], folder: str | Path) -> list[Path]:
-    """One float32 .npy [C, h, w] for each prediction that has a density map, named after its image."""
-    held = [
-        (p, name) for p, name in zip(predictions, file_names([p.name for p in predictions])) if p.density is not None
-    ]
-    files = []
-    for prediction, name in held:
-        files.append(write_density(prediction, Path(folder) / f"{name}.npy"))
-    return files
+def _finite(value: float) -> float | None:
+    return _decimals(value) if math.isfinite(value) else None
 
 
-def write_density(prediction: Prediction, path: str | Path) -> Path:
-    """The map of a prediction as float32 .npy [C, h, w]."""
-    if prediction.density is None:
-        raise DataError(f"{path}: this prediction has points and no density map; save it as .csv or .json")
-    with atomic(path, "wb") as file:
-        np.save(file, prediction.density.detach().cpu().float().numpy(), allow_pickle=False)
-    return Path(path)
+def _decimals(value: float) -> float:
+    return round(float(value), 4)
+
+
+def _csv(header: Sequence[str], rows: Sequence[Sequence[Any]]) -> bytes:
+    text = io.StringIO()
+    plain = csv.writer(text, lineterminator="\n")
+    # before Python 3.13 a lone carriage return goes out bare, and readers take it for the end of a line
+    quoted = csv.writer(text, lineterminator="\n", quoting=csv.QUOTE_ALL)
+    for cells in (header, *rows):
+        row = [guarded(c) if isinstance(c, str) else c for c in cells]
+        (quoted if any("\r" in str(c) for c in row) else plain).writerow(row)
+    return text.getvalue().encode(errors="surrogateescape")  # a file name that is no UTF-8 keeps its bytes
+
+
+def _write(files: Mapping[Path, bytes]) -> list[Path]:
+    """Write files that take their places when all of them are on the disk, else none does; folders are made."""
+    path = next(iter(files))
+    try:
+        with ExitStack() as stack:
+            for path, content in files.items():
+                file = stack.enter_context(replacing(path))
+                file.write(content)
+                file.flush()
+                os.fsync(file.fileno())
+    except OSError as error:
+        raise WriteError(f"{path}: cannot be written ({error.strerror or error})") from error
+    return list(files)
 
 
 def image_names(paths: Sequence[Path]) -> list[str]:
@@ -174,96 +242,3 @@ def file_names(names: Sequence[str]) -> list[str]:
         taken.add(unique.casefold())
         result.append(unique)
     return result
-
-
-@contextmanager
-def atomic(path: str | Path, mode: str, **options: Any) -> Iterator[IO[Any]]:
-    """Open a file for writing that takes the place of `path` only when everything was written; folders are made."""
-    try:
-        with replacing(Path(path), mode, **options) as file:
-            yield file
-    except OSError as error:
-        raise DataError(f"{path}: cannot be written ({error.strerror or error})") from error
-
-
-@contextmanager
-def _together(folder: Path) -> Iterator[Path]:
-    """A folder whose files take their places in `folder` when all of them were written, else none does."""
-    drafts = folder
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-        drafts = Path(tempfile.mkdtemp(dir=folder, prefix=".", suffix=".tmp"))
-        yield drafts
-        for draft in drafts.iterdir():
-            draft.replace(folder / draft.name)
-    except DataError as error:
-        raise DataError(str(error).replace(str(drafts), str(folder))) from error
-    except OSError as error:
-        raise DataError(f"{folder}: cannot be written ({error.strerror or error})") from error
-    finally:
-        if drafts != folder:
-            shutil.rmtree(drafts, ignore_errors=True)
-
-
-def _write_csv(path: str | Path, header: Sequence[str], rows: Sequence[Sequence[Any]]) -> Path:
-    # surrogateescape: a file name that is no UTF-8 keeps its bytes
-    with atomic(path, "w", encoding="utf-8", errors="surrogateescape", newline="") as file:
-        plain = csv.writer(file, lineterminator="\n")
-        # before Python 3.13 a lone carriage return goes out bare, and readers take it for the end of a line
-        quoted = csv.writer(file, lineterminator="\n", quoting=csv.QUOTE_ALL)
-        for cells in (header, *rows):
-            row = [guarded(c) if isinstance(c, str) else c for c in cells]
-            (quoted if any("\r" in str(c) for c in row) else plain).writerow(row)
-    return Path(path)
-
-
-def _points(prediction: Prediction) -> Iterator[tuple[float, float, float | None, int | None]]:
-    if prediction.points is None:
-        return
-    points = prediction.points.detach().cpu().double().reshape(-1, 2).tolist()
-    n, (height, width) = len(points), prediction.size
-    scores = [None] * n if prediction.scores is None else prediction.scores.detach().cpu().double().tolist()
-    labels = [None] * n if prediction.labels is None else prediction.labels.detach().cpu().tolist()
-    for (x, y), score, label in zip(points, scores, labels, strict=True):
-        yield _place(x, width), _place(y, height), None if score is None else _decimals(score), label
-
-
-def _place(value: float, length: float) -> float:
-    """A coordinate with two decimals, still inside where it was inside.
-
-    >>> _place(12.3456, 90), _place(89.9999, 90), _place(91.2, 90)
-    (12.35, 89.99, 91.2)
-    """
-    rounded = round(value, 2)
-    return round(length - 0.01, 2) if value < length <= rounded else rounded
-
-
-def _object(prediction: Prediction, classes: Sequence[str] | None) -> dict[str, Any]:
-    height, width = prediction.size
-    result: dict[str, Any] = {
-        "image": prediction.name,
-        "count": _finite(prediction.count),
-        "width": int(width),
-        "height": int(height),
-    }
-    if prediction.scale != 1:
-        result["scale"] = _decimals(prediction.scale)
-    if prediction.warning:
-        result["warning"] = prediction.warning
-    apart = prediction.class_counts
-    if apart:
-        result["classes"] = {str(classes[k] if classes is not None else k): _finite(c) for k, c in enumerate(apart)}
-    if prediction.models:
-        result["models"] = {m: _finite(c) for m, c in zip(prediction.models, prediction.by_model, strict=True)}
-    if prediction.points is not None:
-        keys = ("x", "y", "score", "label")
-        result["points"] = [{k: v for k, v in zip(keys, p) if v is not None} for p in _points(prediction)]
-    return result
-
-
-def _finite(value: float) -> float | None:
-    return _decimals(value) if math.isfinite(value) else None
-
-
-def _decimals(value: float) -> float:
-    return round(float(value), 4)

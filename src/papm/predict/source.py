@@ -6,8 +6,9 @@ from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol, TypeVar, overload
+from typing import Any, Protocol, TypedDict, TypeVar, Unpack, overload
 
 from torch import Tensor
 
@@ -16,63 +17,49 @@ from papm.images import find_images
 from papm.predict.pixels import pixels
 from papm.predict.prediction import Prediction
 from papm.predict.tiling import OnTile
+from papm.text import Brief
 
 T = TypeVar("T")
 R = TypeVar("R")
 Many = list[Any] | tuple[Any, ...]
 
 
+@dataclass(frozen=True, eq=False, repr=False)
+class Asked(Brief):
+    """What is asked about an image."""
+
+    points: bool = True
+    name: str = ""
+    roi: Tensor | None = None  # bool [H, W]
+    on_tile: OnTile | None = None
+    limit: int | None = None  # pixels, as the network would see the image
+
+
+class Options(TypedDict, total=False):
+    """The same as keywords of `predict`."""
+
+    points: bool
+    name: str
+    roi: Tensor | None
+    on_tile: OnTile | None
+    limit: int | None
+
+
 class Source(Protocol):
     """What counts in one image."""
 
-    def predict(
-        self,
-        image: Any,
-        *,
-        points: bool = True,
-        name: str = "",
-        roi: Tensor | None = None,
-        on_tile: OnTile | None = None,
-        limit: int | None = None,
-    ) -> Prediction: ...
+    def predict(self, image: Any, **asked: Unpack[Options]) -> Prediction: ...
 
 
 class Predictor(ABC):
     """`predict` of one image or of many, for whatever counts in the pixels of one."""
 
     @overload
-    def predict(
-        self,
-        image: Many,
-        *,
-        points: bool = True,
-        on_tile: OnTile | None = None,
-        limit: int | None = None,
-        batch: int = 1,
-    ) -> list[Prediction]: ...
+    def predict(self, image: Many, *, batch: int = 1, **asked: Unpack[Options]) -> list[Prediction]: ...
     @overload
-    def predict(
-        self,
-        image: str | Path,
-        *,
-        points: bool = True,
-        name: str = "",
-        roi: Tensor | None = None,
-        on_tile: OnTile | None = None,
-        limit: int | None = None,
-        batch: int = 1,
-    ) -> Any: ...
+    def predict(self, image: str | Path, *, batch: int = 1, **asked: Unpack[Options]) -> Any: ...
     @overload
-    def predict(
-        self,
-        image: Any,
-        *,
-        points: bool = True,
-        name: str = "",
-        roi: Tensor | None = None,
-        on_tile: OnTile | None = None,
-        limit: int | None = None,
-    ) -> Prediction: ...
+    def predict(self, image: Any, **asked: Unpack[Options]) -> Prediction: ...
     def predict(
         self,
         image: Any,
@@ -97,9 +84,8 @@ class Predictor(ABC):
             if name or roi is not None:
                 raise ConfigError("name and roi are of one image; give images one by one")
             return list(self.predict_many(image, points=points, batch=batch, on_tile=on_tile, limit=limit))
-        if isinstance(image, str | Path):
-            name = name or Path(image).name
-        return self._predict(pixels(image), points, name, roi, on_tile, limit)
+        name = name or _name(image)
+        return self._predict(pixels(image), Asked(points, name, roi, on_tile, limit))
 
     def predict_many(
         self,
@@ -117,33 +103,27 @@ class Predictor(ABC):
         if batch < 1:
             raise ConfigError(f"batch is a number of images, 1 or more, not {batch}")
         listed = _in_folder(Path(images)) if isinstance(images, str | Path) else images
-        group: list[tuple[Tensor, str]] = []
+        group: list[tuple[Tensor, Asked]] = []
         for image, decoding in read_ahead(pixels, listed, batch):
             pixel = decoding.result()
             if group and (len(group) == batch or pixel.shape != group[0][0].shape):
-                yield from self._predict_several(group, points, on_tile, limit)
+                yield from self._predict_several(group)
                 group = []
-            group.append((pixel, Path(image).name if isinstance(image, str | Path) else ""))
+            group.append((pixel, Asked(points, _name(image), None, on_tile, limit)))
         if group:
-            yield from self._predict_several(group, points, on_tile, limit)
+            yield from self._predict_several(group)
 
     @abstractmethod
-    def _predict(
-        self,
-        image: Tensor,
-        points: bool,
-        name: str,
-        roi: Tensor | None,
-        on_tile: OnTile | None,
-        limit: int | None,
-    ) -> Prediction:
+    def _predict(self, image: Tensor, asked: Asked) -> Prediction:
         """The prediction of pixels, uint8 [3, H, W]."""
 
-    def _predict_several(
-        self, images: Sequence[tuple[Tensor, str]], points: bool, on_tile: OnTile | None, limit: int | None
-    ) -> list[Prediction]:
-        """Predictions of named images of one size."""
-        return [self._predict(image, points, name, None, on_tile, limit) for image, name in images]
+    def _predict_several(self, images: Sequence[tuple[Tensor, Asked]]) -> list[Prediction]:
+        """Predictions of images of one size."""
+        return [self._predict(image, asked) for image, asked in images]
+
+
+def _name(image: Any) -> str:
+    return Path(image).name if isinstance(image, str | Path) else ""
 
 
 def read_ahead(read: Callable[[T], R], items: Iterable[T], depth: int = 1) -> Iterator[tuple[T, Future[R]]]:

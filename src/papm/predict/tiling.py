@@ -23,6 +23,7 @@ import dataclasses
 import functools
 import logging
 from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from typing import Any
 
@@ -168,52 +169,74 @@ def infer(
 
     `precision` "32", "bf16" or "16"; without one, that of the caller.
     """
-    if precision is None:
-        return _infer(network, image, tile, on_tile)
-    kind, half = next(network.parameters()).device.type, HALVES.get(precision)
-    with torch.autocast(kind, dtype=half, enabled=half is not None):
-        output = _infer(network, image, tile, on_tile)
-    if isinstance(output, DensityOutput):
-        return dataclasses.replace(output, density=output.density.float())
-    return output
+    size = (int(image.shape[1]), int(image.shape[2]))
+    side = side_of(network, size, tile)
+    with _precision(network, precision):
+        if side is None:
+            return _in_float32(_forward(network, image[None]), precision)
+        least = side if tile == "auto" and _contract(network).window else 0
+        cut = _cut(network, size, side, windowed=least > 0)
+        whole: Tensor | None = None
+        found: list[PointProposals] = []
+        for k, zone in enumerate(cut):
+            top, bottom, left, right = zone.seen
+            output = _forward(network, image[None, :, top:bottom, left:right], least)
+            if isinstance(output, DensityOutput):
+                whole, stride = _filled(whole, zone, output, size), output.stride
+            else:
+                found.append(_kept(zone, output))
+            if on_tile is not None:
+                on_tile(k + 1, len(cut))
+    return _in_float32(DensityOutput(whole, stride), precision) if whole is not None else _joined(found)
 
 
 @torch.no_grad()
 def infer_together(network: torch.nn.Module, images: Tensor, precision: str) -> list[Output]:
     """`infer` of images that are taken whole, uint8 [B, 3, H, W], in one pass; an output per image."""
-    device, half = next(network.parameters()).device, HALVES.get(precision)
-    with torch.autocast(device.type, dtype=half, enabled=half is not None):
-        output: Output = network.forward(_floats(network, images.to(device)))
+    with _precision(network, precision):
+        output = _forward(network, images)
     if isinstance(output, DensityOutput):
         return [DensityOutput(density[None].float(), output.stride) for density in output.density]
     each = zip(output.points, output.logits)
     return [dataclasses.replace(output, points=points[None], logits=logits[None]) for points, logits in each]
 
 
-def _infer(network: torch.nn.Module, image: Tensor, tile: Tile, on_tile: OnTile | None) -> Output:
-    device = next(network.parameters()).device
-    size = (int(image.shape[1]), int(image.shape[2]))
-    side = side_of(network, size, tile)
-    if side is None:
-        # Not through __call__: a compiled network would be compiled again for every image size.
-        output: Output = network.forward(_floats(network, image.to(device)))
-        return output
+def _cut(network: torch.nn.Module, size: tuple[int, int], side: int, windowed: bool) -> list[Zone]:
+    """Windows where the network has learned to count in them, else tiles that overlap by what a cell sees."""
     field, multiple = _receptive_field(network), int(getattr(network, "multiple", 32))
-    if tile == "auto" and _contract(network).window:
-        pieces = _pieces(network, image, windows(size, side, multiple), device, on_tile, least=side)
-    else:
-        if field is None:
-            _say_approximate(type(network).__name__)
-        cut = zones(size, side, CONTEXT if field is None else field, multiple)
-        pieces = _pieces(network, image, cut, device, on_tile)
-    first = next(pieces)
-    return _join_maps(first, pieces, size) if isinstance(first[1], DensityOutput) else _join_points(first, pieces)
+    if windowed:
+        return windows(size, side, multiple)
+    if field is None:
+        _say_approximate(type(network).__name__)
+    return zones(size, side, CONTEXT if field is None else field, multiple)
 
 
-def _floats(network: torch.nn.Module, image: Tensor) -> Tensor:
-    """uint8 [3, H, W] or [B, 3, H, W] → [B, 3, H, W], normalised as the network wants it."""
+def _precision(network: torch.nn.Module, precision: str | None) -> AbstractContextManager[object]:
+    if precision is None:
+        return nullcontext()
+    half = HALVES.get(precision)
+    return torch.autocast(next(network.parameters()).device.type, dtype=half, enabled=half is not None)
+
+
+def _in_float32(output: Output, precision: str | None) -> Output:
+    if precision is None or not isinstance(output, DensityOutput):
+        return output
+    return dataclasses.replace(output, density=output.density.float())
+
+
+def _forward(network: torch.nn.Module, images: Tensor, least: int = 0) -> Output:
+    """uint8 [B, 3, H, W] through a network, on its device and normalised as it wants them.
+
+    Sides below `least` are filled up with the mean colour, as in training.
+    """
     inference = _contract(network)
-    return normalize(image if image.ndim == 4 else image[None], inference.mean, inference.std)
+    images = normalize(images.to(next(network.parameters()).device), inference.mean, inference.std)
+    down, across = (max(0, least - n) for n in images.shape[-2:])
+    if down or across:
+        images = torch.nn.functional.pad(images, (0, across, 0, down))
+    # Not through __call__: a compiled network would be compiled again for every image size.
+    output: Output = network.forward(images)
+    return output
 
 
 def _contract(network: torch.nn.Module) -> Inference:
@@ -234,66 +257,34 @@ def _say_approximate(name: str) -> None:
     )
 
 
-Piece = tuple[Zone, Output]
+def _filled(whole: Tensor | None, zone: Zone, output: DensityOutput, size: tuple[int, int]) -> Tensor:
+    """The map of the whole image with the kept cells of one more tile."""
+    stride, density = output.stride, output.density
+    if whole is None:
+        whole = density.new_zeros(1, density.shape[1], -(-size[0] // stride), -(-size[1] // stride))
+    top, bottom, left, right = zone.kept
+    row, column = top // stride, left // stride
+    last_row, last_column = -(-bottom // stride), -(-right // stride)
+    up, aside = zone.seen[0] // stride, zone.seen[2] // stride
+    whole[..., row:last_row, column:last_column] = density[
+        ..., row - up : last_row - up, column - aside : last_column - aside
+    ]
+    return whole
 
 
-def _pieces(
-    network: torch.nn.Module,
-    image: Tensor,
-    cut: list[Zone],
-    device: torch.device,
-    on_tile: OnTile | None,
-    least: int = 0,
-) -> Iterator[Piece]:
-    """What the network finds in each tile; one smaller than `least` is filled up with the mean colour, as in training."""
-    for k, zone in enumerate(cut):
-        top, bottom, left, right = zone.seen
-        seen = _floats(network, image[:, top:bottom, left:right].to(device))
-        more = [max(0, least - n) for n in seen.shape[-2:]]
-        yield zone, network.forward(torch.nn.functional.pad(seen, (0, more[1], 0, more[0])) if any(more) else seen)
-        if on_tile is not None:
-            on_tile(k + 1, len(cut))
+def _kept(zone: Zone, output: PointProposals) -> PointProposals:
+    """The proposals of a tile that start in its kept zone, in pixels of the image."""
+    top, bottom, left, right = zone.kept
+    corner = output.reference.new_tensor([zone.seen[2], zone.seen[0]])
+    reference = output.reference + corner
+    x, y = reference.unbind(-1)
+    mine = (x >= left) & (x < right) & (y >= top) & (y < bottom)
+    points, logits = output.points[:, mine] + corner, output.logits[:, mine]
+    return dataclasses.replace(output, points=points, logits=logits, reference=reference[mine])
 
 
-def _join_maps(first: Piece, rest: Iterator[Piece], size: tuple[int, int]) -> DensityOutput:
-    """One map of the kept cells."""
-    assert isinstance(first[1], DensityOutput)
-    stride, density = first[1].stride, first[1].density
-    whole = density.new_zeros(1, density.shape[1], -(-size[0] // stride), -(-size[1] // stride))
-
-    def put(zone: Zone, output: Output) -> None:
-        assert isinstance(output, DensityOutput)
-        top, bottom, left, right = zone.kept
-        row, column = top // stride, left // stride
-        last_row, last_column = -(-bottom // stride), -(-right // stride)
-        up, aside = zone.seen[0] // stride, zone.seen[2] // stride
-        part = output.density[..., row - up : last_row - up, column - aside : last_column - aside]
-        whole[..., row:last_row, column:last_column] = part
-
-    put(*first)
-    for piece in rest:
-        put(*piece)
-    return DensityOutput(whole, stride)
-
-
-def _join_points(first: Piece, rest: Iterator[Piece]) -> PointProposals:
-    """The proposals that start in a kept zone, tile by tile."""
-    found: list[tuple[Tensor, Tensor, Tensor]] = []
-
-    def keep(zone: Zone, output: Output) -> None:
-        assert isinstance(output, PointProposals)
-        top, bottom, left, right = zone.kept
-        corner = output.reference.new_tensor([zone.seen[2], zone.seen[0]])
-        reference = output.reference + corner
-        x, y = reference.unbind(-1)
-        mine = (x >= left) & (x < right) & (y >= top) & (y < bottom)
-        found.append((output.points[:, mine] + corner, output.logits[:, mine], reference[mine]))
-
-    keep(*first)
-    for piece in rest:
-        keep(*piece)
-    points, logits, reference = zip(*found)
-    assert isinstance(first[1], PointProposals)
+def _joined(found: list[PointProposals]) -> PointProposals:
+    points, logits = (torch.cat([getattr(f, part) for f in found], 1) for part in ("points", "logits"))
     return dataclasses.replace(
-        first[1], points=torch.cat(points, 1), logits=torch.cat(logits, 1), reference=torch.cat(reference)
+        found[0], points=points, logits=logits, reference=torch.cat([f.reference for f in found])
     )

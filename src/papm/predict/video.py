@@ -15,7 +15,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from papm.errors import ConfigError, DataError
+from papm.errors import ConfigError, DataError, WriteError
 from papm.images import max_pixels
 from papm.text import Brief
 
@@ -55,12 +55,8 @@ class Video:
         # FFmpeg and a full path: other readers of OpenCV take a name for a pattern, an address or a command.
         with _silent():
             self._capture = cv2.VideoCapture(_address(self.path), cv2.CAP_FFMPEG)
-        width, height, rate, frames = (
-            self._get(cv2.CAP_PROP_FRAME_WIDTH),
-            self._get(cv2.CAP_PROP_FRAME_HEIGHT),
-            self._get(cv2.CAP_PROP_FPS),
-            self._get(cv2.CAP_PROP_FRAME_COUNT),
-        )
+        asked = (cv2.CAP_PROP_FRAME_WIDTH, cv2.CAP_PROP_FRAME_HEIGHT, cv2.CAP_PROP_FPS, cv2.CAP_PROP_FRAME_COUNT)
+        width, height, rate, frames = map(self._get, asked)
         if not self._capture.isOpened() or width < 1 or height < 1:
             self.close()
             raise DataError(f"{self.path}: cannot be read as a video; is it whole?")
@@ -133,14 +129,14 @@ class VideoWriter:
     def _open(self) -> Any:
         cv2 = opencv()
         if min(self._size) < 2:
-            raise DataError(f"{self.path}: frames are too small for a video; leave it out with --no-overlays")
+            raise WriteError(f"{self.path}: frames are too small for a video; leave it out with --no-overlays")
         self.path.parent.mkdir(parents=True, exist_ok=True)
         with _silent():
             made = cv2.VideoWriter(
                 _address(self._part), cv2.CAP_FFMPEG, cv2.VideoWriter_fourcc(*"VP80"), self.rate, self._size
             )
         if not made.isOpened():
-            raise DataError(f"{self.path}: OpenCV cannot write a video here; leave it out with --no-overlays")
+            raise WriteError(f"{self.path}: OpenCV cannot write a video here; leave it out with --no-overlays")
         return made
 
     def close(self) -> None:
@@ -151,7 +147,7 @@ class VideoWriter:
                 self._part.replace(self.path)
             except OSError as error:
                 self._part.unlink(missing_ok=True)
-                raise DataError(f"{self.path}: cannot be written ({error.strerror or error})") from error
+                raise WriteError(f"{self.path}: cannot be written ({error.strerror or error})") from error
 
     def __enter__(self) -> VideoWriter:
         return self

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from papm.draw import overlay
 from papm.errors import DataError
-from papm.predict.folder import Unreadable, dimmed
+from papm.predict.folder import dimmed
 from papm.predict.prediction import Prediction
 from papm.predict.results import summary, write_frames, write_points
 from papm.predict.source import Source
@@ -34,9 +34,7 @@ class CountedVideo(Brief):
     folder: Path
     frames: list[tuple[int, float]] = field(default_factory=list)  # number and seconds
     predictions: list[Prediction] = field(default_factory=list)
-    shown: dict[str, tuple[float, float, Tensor]] = field(
-        default_factory=dict
-    )  # "most", "least": count, seconds, picture
+    shown: dict[str, tuple[float, float, Tensor]] = field(default_factory=dict)  # most, least: count, seconds, picture
 
     @property
     def counts(self) -> list[float]:
@@ -74,14 +72,6 @@ class CountedVideo(Brief):
             self.shown["least"] = (found.count, frame.seconds, picture)
 
 
-def open_video(path: Path) -> Video:
-    """The video; `Unreadable` where it is none."""
-    try:
-        return Video(path)
-    except DataError as error:
-        raise Unreadable(str(error)) from error
-
-
 def count_video(
     made: CountedVideo,
     video: Video,
@@ -99,9 +89,7 @@ def count_video(
         with VideoWriter(made.folder / OVERLAY, playing_rate(video, every)) as drawn:
             for frame in video.read(every):
                 if region is not None and tuple(region.shape) != tuple(frame.image.shape[1:]):
-                    raise Unreadable(
-                        f"{video.path}: the frames change their size, and a region of interest cannot follow"
-                    )
+                    raise DataError(f"{video.path}: the frames change their size, which a region cannot follow")
                 name = f"{frame.number:06d}"
                 found = counter.predict(frame.image, points=points, name=name, roi=region, on_tile=on_tile)
                 picture = _drawn(dimmed(frame.image, region), found) if overlays else None
@@ -111,7 +99,7 @@ def count_video(
                 if on_item is not None:
                     on_item()
         if not made.frames:
-            raise Unreadable(f"{video.path}: not one frame of this video can be read")
+            raise DataError(f"{video.path}: not one frame of this video can be read")
         if video.frames_read < 0.9 * video.frames:
             read, said = video.frames_read, video.frames
             log.warning("%s ends after %d of %d frames; the rest cannot be read", made.name, read, said)

@@ -6,6 +6,7 @@
     GET  /api/model     -> {name, method, backbone, classes, trained_on, …}
 
 What is wrong with a request is said in one sentence, {"error": …}. Uploads stay in memory and are forgotten with the answer.
+Imports starlette, an extra: only `papm serve` imports this.
 """
 
 from __future__ import annotations
@@ -15,9 +16,16 @@ from collections.abc import AsyncGenerator, Callable, Collection
 from functools import partial
 from pathlib import Path
 from threading import Event
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
 
 import torch
+from starlette.applications import Starlette
+from starlette.datastructures import UploadFile
+from starlette.exceptions import HTTPException
+from starlette.formparsers import MultiPartException, MultiPartParser
+from starlette.requests import ClientDisconnect, Request
+from starlette.responses import FileResponse, JSONResponse, Response
+from starlette.routing import Route
 
 from papm.errors import DataError, PapmError
 from papm.predict.predictor import Source
@@ -26,10 +34,6 @@ from papm.serve.counting import Abandoned, Limits, Upload
 from papm.serve.desk import Busy, Closing, Desk
 from papm.serve.guard import Guard
 from papm.serve.uploads import TooLarge, TooSlow, Uploads
-
-if TYPE_CHECKING:  # an extra: imported where it is used
-    from starlette.requests import Request
-    from starlette.responses import Response
 
 T = TypeVar("T")
 STATIC = Path(__file__).parent / "static"
@@ -55,20 +59,9 @@ def application(
     desk: Desk | None = None,
 ) -> Guard:
     """The application around a model; `names` are those of this machine, besides its addresses and localhost."""
-    from starlette.applications import Starlette
-    from starlette.exceptions import HTTPException
-    from starlette.responses import FileResponse, JSONResponse, Response
-    from starlette.routing import Route
-
     limits = limits or Limits()
     desk = desk or Desk()
     uploads = Uploads(limits.bytes, (1 + desk.waiting) * limits.bytes)
-
-    def fixed(name: str) -> Route:
-        async def send(request: Request) -> Response:
-            return FileResponse(STATIC / name)
-
-        return Route("/" if name == "index.html" else f"/{name}", send)
 
     async def health(request: Request) -> Response:
         return JSONResponse({"status": "ok"})
@@ -83,34 +76,43 @@ def application(
         made = await _served(request, desk, uploads, lambda upload, stop: counting.small_picture(upload, limits))
         return Response(made, media_type="image/jpeg")
 
-    async def refused(request: Request, error: Exception) -> Response:
-        status = next((code for kind, code in STATUS.items() if isinstance(error, kind)), 400)
-        headers = {"connection": "close"} if status == 408 else {}
-        if status in (429, 503):
-            headers["retry-after"] = str(random.randint(*RETRY))
-        return JSONResponse({"error": str(error)}, status, headers)
+    routes = [
+        *map(_file, PAGE),
+        Route("/healthz", health),
+        Route("/api/model", model),
+        Route("/api/count", count, methods=["POST"]),
+        Route("/api/preview", preview, methods=["POST"]),
+    ]
+    errors = {PapmError: _refused, HTTPException: _unknown, Abandoned: _abandoned, Exception: _defect}
+    return Guard(Starlette(routes=routes, exception_handlers=errors), names, limits.bytes, (desk.close, uploads.close))
 
-    async def unknown(request: Request, error: Exception) -> Response:
-        assert isinstance(error, HTTPException)
-        return JSONResponse({"error": error.detail}, error.status_code, error.headers)
 
-    async def abandoned(request: Request, error: Exception) -> Response:
-        return Response(status_code=499)  # nobody reads it
+def _file(name: str) -> Route:
+    async def send(request: Request) -> Response:
+        return FileResponse(STATIC / name)
 
-    async def defect(request: Request, error: Exception) -> Response:
-        return JSONResponse({"error": "a defect of papm; its terminal says more"}, 500)
+    return Route("/" if name == "index.html" else f"/{name}", send)
 
-    app = Starlette(
-        routes=[
-            *map(fixed, PAGE),
-            Route("/healthz", health),
-            Route("/api/model", model),
-            Route("/api/count", count, methods=["POST"]),
-            Route("/api/preview", preview, methods=["POST"]),
-        ],
-        exception_handlers={PapmError: refused, HTTPException: unknown, Abandoned: abandoned, Exception: defect},
-    )
-    return Guard(app, names, limits.bytes, closing=(desk.close, uploads.close))
+
+async def _refused(request: Request, error: Exception) -> Response:
+    status = next((code for kind, code in STATUS.items() if isinstance(error, kind)), 400)
+    headers = {"connection": "close"} if status == 408 else {}
+    if status in (429, 503):
+        headers["retry-after"] = str(random.randint(*RETRY))
+    return JSONResponse({"error": str(error)}, status, headers)
+
+
+async def _unknown(request: Request, error: Exception) -> Response:
+    assert isinstance(error, HTTPException)
+    return JSONResponse({"error": error.detail}, error.status_code, error.headers)
+
+
+async def _abandoned(request: Request, error: Exception) -> Response:
+    return Response(status_code=499)  # nobody reads it
+
+
+async def _defect(request: Request, error: Exception) -> Response:
+    return JSONResponse({"error": "a defect of papm; its terminal says more"}, 500)
 
 
 async def _served(request: Request, desk: Desk, uploads: Uploads, job: Callable[[Upload, Event], T]) -> T:
@@ -140,8 +142,6 @@ def _in_memory(job: Callable[[Upload, Event], T], upload: Upload, stop: Event) -
 
 async def _upload(request: Request, body: AsyncGenerator[bytes, None], largest: int) -> Upload:
     """The form of a request, never on disk."""
-    from starlette.datastructures import UploadFile
-    from starlette.formparsers import MultiPartException, MultiPartParser
 
     class InMemory(MultiPartParser):
         spool_max_size = largest + 1
@@ -165,8 +165,6 @@ async def _upload(request: Request, body: AsyncGenerator[bytes, None], largest: 
 
 async def _body(request: Request) -> AsyncGenerator[bytes, None]:
     """The body of a request, as it comes."""
-    from starlette.requests import ClientDisconnect
-
     try:
         async for chunk in request.stream():
             yield chunk

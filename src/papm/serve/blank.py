@@ -10,7 +10,6 @@ import torch
 from papm.errors import ConfigError
 from papm.predict.prediction import Prediction
 from papm.serve.counting import Limits
-from papm.version import __version__
 
 
 class Blank:
@@ -36,7 +35,5 @@ class Blank:
             "models": [],
             "counts": "none",
             "classes": list(self.classes),
-            "max_megapixels": limits.megapixels,
-            "max_bytes": limits.bytes,
-            "version": __version__,
+            **limits.describe(),
         }

@@ -27,6 +27,8 @@ from papm.version import __version__
 
 MOST_POLYGONS, MOST_CORNERS = 100, 10_000  # of a region, in all: what a hand draws, with room; its cost grows with them
 MOST_MEGAPIXELS = 10_000
+# What is added up: a density, points above 0.5, or the expected number, the sum of their probabilities.
+COUNTED = {"sum": "density", "threshold": "points", "expected": "expected"}
 
 
 class Abandoned(Exception):
@@ -52,6 +54,10 @@ class Limits:
     def bytes(self) -> int:
         """Bytes of the largest upload: an uncompressed 8-bit RGB image of that size, and what a form adds."""
         return 3 * self.pixels + 1_000_000
+
+    def describe(self) -> dict[str, Any]:
+        """What the page says of them, and whose they are."""
+        return {"max_megapixels": self.megapixels, "max_bytes": self.bytes, "version": __version__}
 
 
 @dataclass(frozen=True)
@@ -193,20 +199,13 @@ def describe(counter: Counter | Ensemble, path: str | Path, limits: Limits) -> d
         "models": list(names),
         "method": spec.method,
         "backbone": spec.backbone,
-        "counts": _counted(first),
+        "counts": COUNTED[first.inference.decode],
         "classes": list(spec.classes),
         "trained_on": _trained_on(str(spec.config.get("data", ""))),
         "steps": spec.step,
         "device": str(first.device),
-        "max_megapixels": limits.megapixels,
-        "max_bytes": limits.bytes,
-        "version": __version__,
+        **limits.describe(),
     }
-
-
-def _counted(counter: Counter) -> str:
-    """What is added up: a `density`, `points` above 0.5, or the `expected` number, the sum of their probabilities."""
-    return {"sum": "density", "threshold": "points", "expected": "expected"}[counter.inference.decode]
 
 
 def _trained_on(spec: str) -> str:

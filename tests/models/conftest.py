@@ -1,0 +1,34 @@
+"""What is asked of every network is asked of `tiny` in the fast lane, and of the large ones in the slow lane."""
+
+from __future__ import annotations
+
+import pytest
+
+OF_EVERY_NETWORK = (
+    "test_shape_sign_and_dtype",
+    "test_gradients_reach_every_parameter",
+    "test_a_batch_of_no_images_gives_a_batch_of_no_outputs",
+    "test_two_steps_lower_the_loss",
+    "test_what_was_learned_is_what_is_loaded",
+    "test_every_size_has_a_count",
+    "test_one_pixel_can_be_learned_from",
+    "test_exports_for_every_size",
+    "test_compiles_without_graph_breaks",
+    "test_counts_of_odd_sizes_in_half_precision",
+    "test_precisions_agree_and_end_in_float32",
+    "test_what_is_not_local_sees_the_far_end",
+    "test_padding_is_the_mirror_image_and_not_counted",
+    "test_moving_the_image_moves_the_map",
+    "test_channels_last_gives_the_same",
+    "test_the_table_tells_the_truth",
+)
+SMALL = ("tiny", "lite")
+LARGE = ("test_csrnet.py", "test_man.py", "test_msfanet.py")  # files of large networks
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    for item in items:
+        function, _, case = item.name.partition("[")
+        large = function in OF_EVERY_NETWORK and not any(name in case.rstrip("]").split("-") for name in SMALL)
+        if large or item.path.name in LARGE:
+            item.add_marker(pytest.mark.slow)
