@@ -23,6 +23,23 @@ def n_of(count: int, noun: str, plural: str | None = None) -> str:
     return f"{count:,} {noun if count == 1 else plural or noun + 's'}"
 
 
+def bias_of(bias: float, ends: Sequence[float] | None) -> str:
+    """The bias of a total count in words, with its interval and whether it is more than chance.
+
+    >>> bias_of(-0.0327, (-0.043, -0.023)), bias_of(0.002, (-0.008, 0.011)), bias_of(0.05, None)
+    ('bias −3.3 % (95 % −4.3 to −2.3): too few, by more than chance', 'bias +0.2 % (95 % −0.8 to +1.1)', 'bias +5.0 %')
+    """
+
+    def percent(share: float) -> str:
+        return f"{100 * share:+.1f}".replace("-", "−")
+
+    if not ends or not all(map(math.isfinite, ends)):
+        return f"bias {percent(bias)} %"
+    low, high = ends
+    sure = ": too few, by more than chance" if high < 0 else ": too many, by more than chance" if low > 0 else ""
+    return f"bias {percent(bias)} % (95 % {percent(low)} to {percent(high)}){sure}"
+
+
 def interval(pair: Sequence[float] | None, to: str = " to ") -> str:
     """The two ends of an interval; nothing where there is none.
 

@@ -19,7 +19,7 @@ from papm.metrics.counting import JHU_LEVELS, NWPU_LEVELS, CountingScore, by_lev
 from papm.predict.ensemble import Ensemble
 from papm.predict.predictor import Counter
 from papm.predict.submission import write_submission
-from papm.text import interval, n_of
+from papm.text import bias_of, interval, n_of
 
 
 def opened(
@@ -86,7 +86,8 @@ def show(found: Evaluation, dataset: str, title: str) -> None:
     if alone := _alone(found):
         apart = ", ".join(f"{name} {score.mae:.2f}" for name, score in alone.items())
         ui.say(f"These are of the mean of the counts. MAE of each model alone: {apart}")
-    ui.say(f"Bias of the total count {100 * found.score.bias:+.1f} %")
+    if math.isfinite(found.score.bias):
+        ui.say(f"Total count: {bias_of(found.score.bias, ends['bias'])}")
     if found.readings:
         ui.say("Counted " + ", ".join(f"as {how}: MAE {mae:.2f}" for how, mae in found.mae_by_count.items()))
     if found.score_in_image.mae != found.score.mae:

@@ -13,7 +13,7 @@ from papm.cli import ui
 from papm.cli.advice import before_training, chosen_on_few
 from papm.cli.options import Data, Json
 from papm.errors import ConfigError
-from papm.text import interval, n_of
+from papm.text import bias_of, interval, n_of
 
 if TYPE_CHECKING:
     from papm.config import TrainConfig
@@ -106,11 +106,12 @@ def _estimate(config: TrainConfig, json: bool) -> None:
 
 
 def _say(result: dict[str, Any]) -> None:
-
     if result["mae"] is not None:
         between = interval(result["intervals"].get("mae"))
         figures = f"MAE {result['mae']:.2f}{f' (95 % {between})' if between else ''}, RMSE {result['rmse']:.2f}"
         chosen = f"{n_of(result['images'], 'image')}, weights chosen by: {result['select']}"
         ui.say(f"{result['split']} {figures}, {chosen}")
+        if result["bias"] is not None:
+            ui.say(f"Total count: {bias_of(result['bias'], result['intervals'].get('bias'))}")
     if few := chosen_on_few(result):
         ui.note(few)

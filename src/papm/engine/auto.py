@@ -5,6 +5,7 @@ A recipe (`papm.methods`) says what a network was found to learn well with. What
     crop    the recipe's; larger where fewer than four objects would stand side by side in it, at most twice; no larger than
             the images
     batch   as many crops as make the pixels of the recipe's step
+    select  the last weights where fewer than ten images would be held out to choose by
     steps   until every pixel of the training images was seen so many times (`methods.length`), within bounds
 """
 
@@ -13,7 +14,7 @@ from __future__ import annotations
 import dataclasses
 import math
 import statistics
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 
 from papm import methods
@@ -24,6 +25,7 @@ from papm.neighbours import spacing
 CHOSEN = ("crop", "batch", "steps")  # what `auto` chooses
 LOOKED_AT = 200  # images
 ABREAST = 4  # objects side by side in a crop
+ENOUGH = 10  # images to choose weights by
 SMALLEST = 64  # side of what the loss sees of a crop
 
 
@@ -48,6 +50,18 @@ def look(dataset: Dataset) -> Seen:
         long=round(statistics.median(max(size) for size in sizes)),
         spacing=statistics.median(apart) if apart else None,
     )
+
+
+def select(config: TrainConfig, available: Mapping[str, Dataset]) -> tuple[TrainConfig, list[str]]:
+    """`select=last` where there are too few images to choose weights by: chance would choose, and training needs them all.
+
+    >>> select(TrainConfig(), {"train": Dataset([], "mine", "train", None)})[0].select
+    'last'
+    """
+    whole = available.get("train") or available.get("all")
+    if config.select != "val" or "val" in available or (whole and len(whole) * config.val_fraction >= ENOUGH):
+        return config, []
+    return dataclasses.replace(config, select="last"), ["select=last: too few images to choose weights by"]
 
 
 def choose(config: TrainConfig, given: Collection[str], seen: Seen) -> tuple[TrainConfig, list[str]]:

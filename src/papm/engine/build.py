@@ -62,6 +62,19 @@ def resolve(method: str, backbone: str, given: dict[str, Any]) -> TrainConfig:
     return config
 
 
+def recipe_of(config: TrainConfig) -> str:
+    """The name of the recipes where a run keeps to its own (crop, batch and steps may be any), else "own".
+
+    >>> recipe_of(resolve("al-papm", "vgg19", {"steps": 5})), recipe_of(resolve("al-papm", "vgg19", {"lr": 1.0}))
+    ('2', 'own')
+    """
+    usual = resolve(config.method, config.backbone, {"network": dict(config.network)})
+    same = all(getattr(config, k) == getattr(usual, k) for k in (*configuration.LEARNING, "loss", "network"))
+    recipe = methods.recipe(config.method, config.backbone, config.network).get("network", {})
+    kept = all(config.network.get(k) == v for k, v in recipe.items())
+    return methods.RECIPE if same and kept else "own"
+
+
 def with_bounds(config: TrainConfig) -> TrainConfig:
     """The configuration with `data.resize=usual` spelt out: a model must know its sizes without its dataset."""
     if "resize" not in config.options:

@@ -13,7 +13,7 @@ import torch
 from papm import checkpoint
 from papm.config import LEARNING, TrainConfig
 from papm.data.splits import Splits
-from papm.engine.build import precision_of
+from papm.engine.build import precision_of, recipe_of
 from papm.engine.evaluate import Evaluation, evaluate, write_evaluation
 from papm.engine.log import Log
 from papm.engine.run_folder import hardware, revision
@@ -54,6 +54,7 @@ def finish(
         "dataset": splits.train.name,
         "backbone": config.backbone,
         "method": config.method,
+        "recipe": recipe_of(config),
         "noise": config.noise,
         "noise_kind": config.noise_kind,
         "seed": config.seed,
