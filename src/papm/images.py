@@ -56,11 +56,14 @@ def max_pixels() -> int:
     return int(text)
 
 
-def read_image(path: str | Path) -> Tensor:
-    """Pixels of an image file: uint8 [3, H, W], RGB, upright. A file that cannot be decoded raises DataError."""
+def read_image(path: str | Path, white: int | None = None) -> Tensor:
+    """Pixels of an image file: uint8 [3, H, W], RGB, upright. A file that cannot be decoded raises DataError.
+
+    `white` is the value of white in 16-bit grey where the file does not say it (4095: a camera of 12 bits).
+    """
     path = Path(path)
-    with _open_file(path) as stream:
-        return decode_image(stream, str(path))
+    with _open_file(path) as stream, _opened(stream, str(path)) as im:
+        return image_pixels(im, white)
 
 
 def decode_image(stream: BinaryIO, name: str = "image", limit: int | None = None) -> Tensor:
@@ -72,9 +75,9 @@ def decode_image(stream: BinaryIO, name: str = "image", limit: int | None = None
         return image_pixels(im)
 
 
-def image_pixels(im: Image.Image) -> Tensor:
+def image_pixels(im: Image.Image, white: int | None = None) -> Tensor:
     """The same of an image that Pillow has opened or made, of any mode."""
-    rgb = _to_rgb(im)
+    rgb = _to_rgb(im, white)
     if isinstance(rgb, np.ndarray):
         return torch.from_numpy(rgb).permute(2, 0, 1).contiguous()
     # By rows: a copy of 100 megapixels in either layout is 300 MB, and Pillow holds 400 already.
@@ -284,10 +287,10 @@ _TRANSPOSE = {
 }
 
 
-def _to_rgb(im: Image.Image) -> np.ndarray[Any, np.dtype[np.uint8]] | Image.Image:
+def _to_rgb(im: Image.Image, white: int | None) -> np.ndarray[Any, np.dtype[np.uint8]] | Image.Image:
     """Decode: an RGB image, or uint8 [H, W, 3]."""
     is_tiff = im.format == "TIFF"
-    full_scale = _full_scale(im)
+    full_scale = white or _full_scale(im)
     turn = None if is_tiff else _TRANSPOSE.get(_orientation(im))
     if (stream := _unread_png(im)) is not None:
         png.verify(stream)

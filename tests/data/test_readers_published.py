@@ -22,7 +22,7 @@ from papm.data.splits import hold_out
 from papm.errors import ConfigError, DataError
 from papm.structures import Sample
 
-NAMES = ("ucf-cc-50", "ucf-qnrf", "jhu-crowd", "nwpu", "trancos", "carpk", "pucpr", "dota")
+NAMES = ("ucf-cc-50", "ucf-qnrf", "jhu-crowd", "nwpu", "trancos", "carpk", "pucpr", "dota", "bbbc039")
 
 
 def test_every_published_dataset_is_registered_and_says_what_it_expects() -> None:

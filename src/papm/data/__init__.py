@@ -12,13 +12,14 @@ from papm.data.base import (
     register,
     require_annotated,
 )
-from papm.data.readers import carpk, dota, folder, jhu, nwpu, shanghaitech, trancos, ucf
+from papm.data.readers import bbbc039, carpk, dota, folder, jhu, nwpu, shanghaitech, trancos, ucf
 
 __all__ = [
     "Annotation",
     "Dataset",
     "Entry",
     "Reader",
+    "bbbc039",
     "carpk",
     "dota",
     "folder",

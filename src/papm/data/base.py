@@ -55,6 +55,7 @@ class Entry:
     load: Callable[[], Annotation]
     roi: Callable[[], Tensor] | None = None
     file_format: str = ""  # of `annotation`, where a reader knows several
+    pixels: Callable[[], Tensor] | None = None  # uint8 [3, H, W], where `read_image` would not do
 
 
 def file_formats(entries: Iterable[Entry]) -> str:
@@ -186,7 +187,7 @@ def build_sample(entry: Entry, own_data: bool = False) -> Sample:
         points, annotations = settle(points, size), {who: settle(p, size) for who, p in annotations.items()}
     return Sample(
         name=entry.name,
-        source=entry.image,
+        source=entry.pixels or entry.image,
         points=points,
         size=size,
         labels=a.labels,

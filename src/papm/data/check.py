@@ -174,7 +174,7 @@ def _look(entry: Entry, r: Reader, decode: bool, findings: list[Finding]) -> _Se
     annotation: Annotation | None = None
     try:
         size = image_size(entry.image)
-        if decode and nearly_black(pixels := read_image(entry.image)):
+        if decode and nearly_black(pixels := read_image(entry.image)) and entry.pixels is None:
             message = (
                 f"nearly black, the brightest pixel is {int(pixels.max())} of 255; "
                 "stretch such images before training and counting (12 bits in a 16-bit file?)"
