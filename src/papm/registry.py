@@ -125,7 +125,7 @@ def check_options(
 
 
 def _check(what: str, kind: _Kind, value: Any) -> None:
-    if value is None and kind.optional:
+    if (value is None and kind.optional) or len(kind.types) > 1:  # of several types: told apart where it is used
         return
     if kind.choices:
         if value not in kind.choices:

@@ -57,7 +57,7 @@ def test_specks_are_left_out_on_request(tmp_path: Path) -> None:
     draw(tmp_path, names(1))
     assert papm.data.open("bbbc039", tmp_path, min_area=2)["train"][0].points.tolist() == [[6, 4], [4, 7]]
     for wrong in (-1, True, 2.5):
-        with pytest.raises(ConfigError, match="min_area is a whole number"):
+        with pytest.raises(ConfigError, match="min_area of dataset 'bbbc039' is a whole number"):
             papm.data.open("bbbc039", tmp_path, min_area=wrong)
 
 

@@ -57,7 +57,7 @@ def test_part_b_and_the_ambiguous_parent(tmp_path: Path) -> None:
     assert papm.data.parse_spec(str(tmp_path))[0] == "shanghaitech-b"
     assert len(papm.data.open("shanghaitech-b", b)["test"]) == 3
     make(tmp_path, "part_A_final")
-    with pytest.raises(DataError, match="name it"):  # both parts are here: the user says which
+    with pytest.raises(DataError, match="name the one you mean"):  # both parts are here
         papm.data.parse_spec(str(tmp_path))
     assert len(papm.data.open("shanghaitech-a", tmp_path)["train"]) == 3
 

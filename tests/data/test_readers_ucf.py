@@ -56,7 +56,7 @@ def test_one_fold_is_a_training_and_a_test_set(cc50: Path) -> None:
         seen |= test
     assert len(seen) == 50
     for wrong in (0, 6, True, "1"):
-        with pytest.raises(ConfigError, match="1 to 5"):
+        with pytest.raises(ConfigError, match=r"fold of dataset 'ucf-cc-50' is a whole number( from 1 to 5)?, not"):
             papm.data.open("ucf-cc-50", cc50, fold=wrong)
 
 
@@ -160,7 +160,7 @@ def test_qnrf_validation_by_list_and_by_share(tmp_path: Path) -> None:
         papm.data.open("ucf-qnrf", root, val=str(path))
     assert "1 more" in str(e.value)
     path.write_text("")
-    with pytest.raises(DataError, match="0 of 10"):
+    with pytest.raises(DataError, match="names no image"):
         papm.data.open("ucf-qnrf", root, val=str(path))
     with pytest.raises(DataError, match="no such list"):
         papm.data.open("ucf-qnrf", root, val="none.txt")

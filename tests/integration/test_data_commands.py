@@ -122,7 +122,7 @@ def test_options_reach_the_reader(papm: Papm, photos: Path) -> None:
     wrong = papm("info", photos, "orign=1")
     assert wrong.code == 2 and "origin" in wrong.sentence
     text = papm("check", photos, "origin=left")
-    assert text.code == 2 and "origin is a number" in text.sentence
+    assert text.code == 2 and "origin of dataset 'folder' is a number" in text.sentence
 
 
 def test_stats_bins_hold_every_value(papm: Papm, photos: Path) -> None:

@@ -8,7 +8,6 @@ checking one (every fault is collected) are written once, over entries.
 from __future__ import annotations
 
 import difflib
-import inspect
 import itertools
 import logging
 import os
@@ -20,6 +19,7 @@ from typing import Any, Literal, overload
 import torch
 from torch import Tensor
 
+from papm import registry
 from papm.data import resize
 from papm.errors import ConfigError, DataError, unknown
 from papm.images import KINDS, find_images, is_image_name
@@ -286,12 +286,15 @@ def unexpected(expected: Expected, found: Mapping[str, Sequence[tuple[object, in
 
 
 def check_options(r: Reader, options: Mapping[str, Any]) -> None:
-    """Refuse options that a format does not have."""
-    assert r.entries is not None
-    known = [p.name for p in list(inspect.signature(r.entries).parameters.values())[1:]]
+    """Refuse options that a format does not have, and values that they do not take."""
+    if r.entries is None:
+        return  # datasets that are made check their own
+    bound = getattr(r.entries, "keywords", {})  # of a partial: not the user's
+    known = [key for key in registry.options(r.entries) if key not in bound]
     for key in options:
         if key not in known:
             raise unknown(f"option of dataset '{r.name}'", key, [*known, *resize.OPTIONS])
+    registry.check_options(f"dataset '{r.name}'", options, r.entries)
 
 
 def parse_spec(spec: str) -> tuple[str, Path | None]:

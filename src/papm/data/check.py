@@ -15,7 +15,18 @@ from typing import Any, Literal
 import torch
 from torch import Tensor
 
-from papm.data.base import Annotation, Entries, Entry, Expected, Reader, nearest, reader, settle, unexpected
+from papm.data.base import (
+    Annotation,
+    Entries,
+    Entry,
+    Expected,
+    Reader,
+    check_options,
+    nearest,
+    reader,
+    settle,
+    unexpected,
+)
 from papm.data.readers.faults import AnnotationError
 from papm.data.readers.formats import looks_like_table, looks_like_txt
 from papm.data.readers.layout import nfc
@@ -71,6 +82,7 @@ def check(
     options = take(name, options)[1]  # files are checked at the size they have
     if r.entries is None:
         return []  # made on the spot, not read from files
+    check_options(r, options)
     findings: list[Finding] = []
     folder = None if root is None else Path(root).expanduser()
     if folder is None or not folder.is_dir():

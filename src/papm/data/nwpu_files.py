@@ -12,7 +12,7 @@ without a line of predictions has none.
 
 from __future__ import annotations
 
-import re
+import itertools
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,16 +21,14 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from torch import Tensor
 
-from papm.data.readers.faults import MAX_COORDINATE, coordinate, read_text
+from papm.data.readers.faults import MAX_COORDINATE, read_text
+from papm.data.readers.numbers import Array, numbers, whole
 from papm.errors import DataError
 from papm.files import write_text
 from papm.text import Brief
 
-Array = NDArray[np.float64]
 MAX_LEVEL = 5
 MAX_COUNT = 1e9
-_NUMBERS = re.compile(r"[0-9eE+.\- \t]*")  # what a line of numbers is written with; the rest is told by `coordinate`
-_COUNT = re.compile(r"[0-9]{1,9}")
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -104,10 +102,9 @@ def write_counts(path: str | Path, counts: Mapping[int, float]) -> None:
 
 def image_id(name: str) -> int:
     """The number of an image from its name: `images/3110.jpg` is 3110."""
-    stem = Path(name).stem
-    if not _COUNT.fullmatch(stem):
+    if (number := whole(Path(name).stem)) is None:
         raise DataError(f"{name}: the name of an image of NWPU-Crowd is its number, such as 3110.jpg")
-    return int(stem)
+    return number
 
 
 def _lines(path: Path, width: int) -> Iterator[tuple[int, int, Array]]:
@@ -118,36 +115,24 @@ def _lines(path: Path, width: int) -> Iterator[tuple[int, int, Array]]:
         if not cells:
             continue
         where = f"{path}:{line}"
-        if not _COUNT.fullmatch(cells[0]):
+        if (image := whole(cells[0])) is None:
             raise DataError(f"{where}: the line begins with {cells[0][:40]!r}, not with the number of an image")
-        image = int(cells[0])
         if image in seen:
             raise DataError(f"{where}: image {image} was given on line {seen[image]} already; keep one of the two")
         seen[image] = line
-        if len(cells) < 2 or not _COUNT.fullmatch(cells[1]):
+        n, rest = whole(cells[1]) if len(cells) > 1 else None, cells[2:]
+        if n is None:
             got = repr(cells[1][:40]) if len(cells) > 1 else "missing"
             raise DataError(f"{where}: the number of points of image {image} is {got}; write 'id n' first")
-        n, rest = int(cells[1]), cells[2:]
         if len(rest) != n * width:
             raise DataError(
                 f"{where}: {n} points need {n * width} numbers after the count ({width} each), there are {len(rest)}"
             )
-        yield line, image, _values(text, rest, where).reshape(n, width)
-
-
-def _values(text: str, cells: list[str], where: str) -> Array:
-    """The numbers of a line at once; one by one only to say which is wrong."""
-    if _NUMBERS.fullmatch(text):
         try:
-            values = np.array([float(cell) for cell in cells], dtype=np.float64)
-            if bool((np.abs(values) <= MAX_COORDINATE).all()):
-                return values
-        except ValueError:
-            pass
-    try:
-        return np.array([coordinate(cell, f"value {k}") for k, cell in enumerate(cells, start=3)], dtype=np.float64)
-    except ValueError as error:
-        raise DataError(f"{where}: {error}") from None
+            values = numbers(rest, (f"value {k}" for k in itertools.count(3)))
+        except ValueError as error:
+            raise DataError(f"{where}: {error}") from None
+        yield line, image, np.array(values, dtype=np.float64).reshape(n, width)
 
 
 def _table(values: ArrayLike | Tensor, width: int, image: int) -> Array:

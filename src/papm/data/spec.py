@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import difflib
-import inspect
 import logging
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -12,7 +11,7 @@ from typing import Any
 from papm.config import parse_overrides
 from papm.data import base, resize
 from papm.data.base import Dataset, parse_spec
-from papm.errors import ConfigError, DataError, unknown
+from papm.errors import DataError, unknown
 from papm.images import find_images
 
 log = logging.getLogger(__name__)
@@ -37,21 +36,10 @@ def parse(data: str) -> tuple[str, Path | None]:
 
 
 def reader_options(name: str, given: Sequence[str] | None) -> dict[str, Any]:
-    """key=value pairs as options of a reader; an unknown key names the nearest, a number must be one."""
+    """key=value pairs as options of a reader, checked."""
     chosen = parse_overrides(given or [])
     chosen |= chosen.pop("options", {})  # written data.key=value, as for papm train
-    r = base.reader(name)
-    parameters = inspect.signature(r.entries or r.make or dict).parameters
-    if any(p.kind is p.VAR_KEYWORD for p in parameters.values()):
-        return chosen
-    known = {k: p for k, p in parameters.items() if p.kind is p.KEYWORD_ONLY}
-    for key, value in chosen.items():
-        if key in resize.OPTIONS:
-            continue
-        if key not in known:
-            raise unknown(f"option of {name}", key, [*known, *resize.OPTIONS])
-        if isinstance(known[key].default, float) and not isinstance(value, (int, float)):
-            raise ConfigError(f"{key} is a number, not '{value}'")
+    base.check_options(base.reader(name), resize.take(name, chosen)[1])
     return chosen
 
 

@@ -11,6 +11,7 @@ fourth for testing. `min_area` leaves out specks: 894 of the 23,617 nuclei have 
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
@@ -19,24 +20,16 @@ from scipy import ndimage
 
 from papm.data.base import Annotation, Entry, Reader, register
 from papm.data.readers.faults import Fault, Faults
-from papm.data.readers.published import (
-    by_stem,
-    cheaply,
-    files,
-    finish,
-    named,
-    named_folder,
-    only_one,
-    read_list,
-    search,
-    tensor,
-)
-from papm.errors import ConfigError, DataError
+from papm.data.readers.numbers import tensor
+from papm.data.readers.published import Home, by_stem, entry, files, finish, named_folder, read_lists, subfolder
+from papm.errors import DataError
 from papm.images import find_images, image_size, read_image
+from papm.registry import Whole
 
 ORIGIN = 0.5  # centroids of pixel indices
 WHITE = 4095  # of a camera of 12 bits
 LISTS = {"train": "training", "val": "validation", "test": "test"}
+_MASKS = ("masks", "labels")
 _TURNS = ("train", "train", "val", "test")
 
 
@@ -64,43 +57,27 @@ def read_nuclei(path: Path, image: Path, min_area: int = 0) -> Annotation:
 
 def _is_bbbc039(folder: Path) -> bool:
     images = named_folder(folder, "images")
-    return images is not None and _masks(folder) is not None and any(images.glob("IXMtest_*.tif"))
+    return images is not None and named_folder(folder, *_MASKS) is not None and any(images.glob("IXMtest_*.tif"))
 
 
-def _masks(folder: Path) -> Path | None:
-    return named_folder(folder, "masks", "labels")
+HOME = Home("BBBC039", _is_bbbc039, "images/IXMtest_….tif and masks")
 
 
-def entries(root: Path, *, min_area: int = 0) -> dict[str, list[Entry]]:
+def entries(root: Path, *, min_area: Whole = 0) -> dict[str, list[Entry]]:
     """Images of train, val and test with the mask that should belong to each."""
-    if isinstance(min_area, bool) or not isinstance(min_area, int) or min_area < 0:
-        raise ConfigError(f"min_area is a whole number of pixels, 0 or more, not {min_area!r}")
-    folder = only_one(search(root, _is_bbbc039), "BBBC039", root)
-    if folder is None:
-        raise DataError(f"{root}: no BBBC039 here; give the folder that holds images/IXMtest_….tif and masks")
-    pictures, masks = named_folder(folder, "images"), _masks(folder)
-    assert pictures is not None and masks is not None
+    folder = HOME.find(root)
+    images, masks = find_images(subfolder(folder, "images")), files(subfolder(folder, *_MASKS), ".png")
     faults: list[Fault] = Faults()
-    known = files(masks, ".png")
-    found: dict[str, list[Entry]] = {}
-    for split, images in _split(folder, find_images(pictures), faults).items():
-        found[split] = []
-        for image in images:
-            mask = known.get(image.stem) or masks / f"{image.stem}.png"
-            load, pixels = partial(read_nuclei, mask, image, min_area), partial(read_image, image, white=WHITE)
-            found[split].append(Entry(image.stem, image, mask, load, pixels=pixels))
-    return finish(found, faults)
+    lists = read_lists(named_folder(folder, "metadata") or folder, LISTS, by_stem(images), faults)
+    splits = {split: [x.image for x in listed] for split, listed in lists.items()}
+    if not lists:
+        splits = {split: [i for k, i in enumerate(images) if _TURNS[k % 4] == split] for split in LISTS}
 
+    def one(image: Path) -> Entry:
+        made = entry(image, masks.of(image.stem), read_nuclei, image, min_area)
+        return replace(made, pixels=partial(read_image, image, white=WHITE))
 
-def _split(folder: Path, images: list[Path], faults: list[Fault]) -> dict[str, list[Path]]:
-    """Images of each split: by the published lists, else by their turn."""
-    lists = named_folder(folder, "metadata") or folder
-    paths = {split: path for split, name in LISTS.items() if (path := named(lists, f"{name}.txt")) is not None}
-    if paths:
-        stems = by_stem(images)
-        return {split: [x.image for x in read_list(path, stems, faults)] for split, path in paths.items()}
-    turns = {split: [i for k, i in enumerate(images) if _TURNS[k % 4] == split] for split in LISTS}
-    return {split: of_it for split, of_it in turns.items() if of_it}
+    return finish({split: [one(image) for image in of_it] for split, of_it in splits.items() if of_it}, faults)
 
 
 register(
@@ -108,7 +85,7 @@ register(
         name="bbbc039",
         summary="BBBC039: nuclei in fluorescence, 100 train / 50 val / 50 test",
         entries=entries,
-        recognise=cheaply(lambda root: len(search(root, _is_bbbc039)) == 1),
+        recognise=HOME.recognise,
         origin=ORIGIN,
         layout="{images/IXMtest_*.tif, masks/IXMtest_*.png, metadata/{training,validation,test}.txt}",
         # Points: counted in the masks; the dataset's page says "approximately 23,000".

@@ -26,7 +26,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Sequence
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -36,21 +35,10 @@ import torch
 from papm.data.base import Annotation, Entry, Reader, register
 from papm.data.readers.faults import AnnotationError, Fault, Faults, read_text
 from papm.data.readers.layout import SPLIT_NAMES
-from papm.data.readers.published import (
-    Array,
-    by_stem,
-    cheaply,
-    children,
-    files,
-    hidden_entry,
-    images_below,
-    named_folder,
-    numbers,
-    only_one,
-    search,
-    tensor,
-)
+from papm.data.readers.numbers import Array, numbers, tensor
+from papm.data.readers.published import Home, by_stem, children, entry, files, hidden_entry, images_below, named_folder
 from papm.errors import ConfigError, DataError, unknown
+from papm.registry import Whole
 
 ORIGIN = 0.0
 SPLITS = ("train", "val", "test", "all")
@@ -181,6 +169,9 @@ def _is_dota(folder: Path) -> bool:
     return any(labels for _, labels in _places(folder).values())
 
 
+HOME = Home("DOTA", _is_dota, "{train,val}/{images,labelTxt}")
+
+
 def _choose(folder: Path, labels: dict[Path, str | None], release: str | None) -> Path | None:
     """The label folder of a release, or the only one."""
     if not labels:
@@ -228,7 +219,7 @@ def entries(
     *,
     classes: str | int | Iterable[str] = "all",
     release: str | float | None = None,
-    min_count: int | None = None,
+    min_count: Whole | None = None,
     include_difficult: bool = True,
     origin: float = ORIGIN,
 ) -> dict[str, list[Entry]]:
@@ -236,12 +227,8 @@ def entries(
     version = _release(release)
     if min_count is None:
         min_count = _SIX_MIN_COUNT if str(classes) == "6" else 0
-    if isinstance(min_count, bool) or not isinstance(min_count, int) or min_count < 0:
-        raise ConfigError(f"min_count is a whole number of objects, 0 or more, not {min_count!r}")
     _wanted(classes, version)  # a wrong name is told before anything is read
-    folder = only_one(search(root, _is_dota), "DOTA", root)
-    if folder is None:
-        raise DataError(f"{root}: no DOTA here; give the folder that holds {{train,val}}/{{images,labelTxt}}")
+    folder = HOME.find(root)
     places = _places(folder)
     found: dict[str, list[Entry]] = {}
     for split in (s for s in SPLITS if s in places):
@@ -258,10 +245,9 @@ def entries(
         known = files(chosen, ".txt")
         found[split] = []
         for stem, image in images.items():
-            path = known.get(stem) or chosen / f"{stem}.txt"
-            entry = Entry(stem, image, path, partial(read_objects, path, names, include_difficult, origin))
-            if min_count == 0 or _count(entry) >= min_count:
-                found[split].append(entry)
+            labelled = entry(image, known.of(stem), read_objects, names, include_difficult, origin)
+            if min_count == 0 or _count(labelled) >= min_count:
+                found[split].append(labelled)
     if not any(found.values()):
         raise DataError(f"{folder}: no image has {min_count} or more objects of the chosen classes")
     return found
@@ -280,7 +266,7 @@ register(
         name="dota",
         summary="DOTA: objects in aerial images, 15 to 18 classes, 1411 train / 458 val (1.0 and 1.5)",
         entries=entries,
-        recognise=cheaply(lambda root: len(search(root, _is_dota)) == 1),
+        recognise=HOME.recognise,
         origin=ORIGIN,
         layout="{train,val}/{images/P0706.png, labelTxt/P0706.txt}",
         # Releases 1.0 and 1.5, and 2.0 (Ding et al. 2021). Images only: objects differ between releases of one image.
