@@ -93,5 +93,4 @@ def generator(seed: int, name: str) -> np.random.Generator:
 
 def annotate_dataset(dataset: Dataset, annotator: Annotator, seed: int) -> Dataset:
     """Every sample of a dataset as the annotator would have made it; pixels stay lazy."""
-    samples = [annotator.annotate(sample, seed) for sample in dataset]
-    return Dataset(samples, dataset.name, dataset.split, dataset.root, dataset.file_format)
+    return dataset.like([annotator.annotate(sample, seed) for sample in dataset])
