@@ -1,4 +1,4 @@
-"""Moving points: cropping, scaling, flipping, and displacing them as an imprecise annotator would."""
+"""Moving points: cropping, flipping, and displacing them as an imprecise annotator would."""
 
 from __future__ import annotations
 
@@ -24,11 +24,6 @@ def inside(points: Tensor, size: tuple[int, int]) -> Tensor:
     """bool [n]: points with 0 ≤ x < W and 0 ≤ y < H, for size (H, W)."""
     x, y = points[..., 0], points[..., 1]
     return (x >= 0) & (x < size[1]) & (y >= 0) & (y < size[0])
-
-
-def scale(points: Tensor, factor: float) -> Tensor:
-    """Points after the image was resized by `factor`."""
-    return points * factor
 
 
 def flip(points: Tensor, width: float) -> Tensor:

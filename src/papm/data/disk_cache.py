@@ -28,7 +28,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from papm.data.cache import ImageStore, decoded, in_threads, region_of
+from papm.data.cache import ImageStore, decoded, decoded_bytes, in_threads, region_of
 from papm.data.source_key import source_key
 from papm.errors import ConfigError, DataError
 from papm.files import is_private, private_folder, replacing
@@ -72,7 +72,7 @@ class DiskStore:
     @property
     def nbytes(self) -> int:
         """Size of the decoded images."""
-        return sum(3 * s.size[0] * s.size[1] for s in self.samples)
+        return decoded_bytes(self.samples)
 
     def __len__(self) -> int:
         return len(self.samples)

@@ -76,18 +76,17 @@ def read_ground_truth(path: str | Path) -> dict[int, Objects]:
     return found
 
 
-def write_predictions(path: str | Path, predictions: Mapping[int, ArrayLike | Tensor], *, whole: bool = True) -> None:
-    """Write points [n, 2] by image, in order of image; rounded to whole pixels, as the server takes them, unless not."""
-    _write(path, {image: _table(values, 2, image) for image, values in predictions.items()}, whole)
-
-
-def write_ground_truth(path: str | Path, objects: Mapping[int, Objects], *, whole: bool = True) -> None:
-    """Write objects by image, in order of image; rounded to whole pixels, as the benchmark has them, unless not."""
-    tables = {}
-    for image, o in objects.items():
-        columns = [o.points, o.sigma_s[:, None], o.sigma_l[:, None], o.levels[:, None]]
-        tables[image] = _table(np.hstack(columns), 5, image)
-    _write(path, tables, whole)
+def write_predictions(path: str | Path, predictions: Mapping[int, ArrayLike | Tensor]) -> None:
+    """Write points [n, 2] by image, in order of image, rounded to whole pixels, as the server takes them."""
+    lines = []
+    for image, points in sorted(predictions.items()):
+        values = points.detach().cpu().numpy() if isinstance(points, Tensor) else points
+        table = np.asarray(values, dtype=np.float64).reshape(-1, 2)
+        if not bool((np.abs(table) <= MAX_COORDINATE).all()):
+            raise DataError(f"image {image} has a value that is no pixel coordinate; leave such points out")
+        cells = [_number(image), str(len(table)), *(str(round(v)) for v in table.flatten().tolist())]
+        lines.append(" ".join(cells) + "\n")
+    write_text(Path(path), "".join(lines))
 
 
 def write_counts(path: str | Path, counts: Mapping[int, float]) -> None:
@@ -135,29 +134,7 @@ def _lines(path: Path, width: int) -> Iterator[tuple[int, int, Array]]:
         yield line, image, np.array(values, dtype=np.float64).reshape(n, width)
 
 
-def _table(values: ArrayLike | Tensor, width: int, image: int) -> Array:
-    if isinstance(values, Tensor):
-        values = values.detach().cpu().double().numpy()
-    table = np.asarray(values, dtype=np.float64).reshape(-1, width)
-    if not bool((np.abs(table) <= MAX_COORDINATE).all()):
-        raise DataError(f"image {image} has a value that is no pixel coordinate; leave such points out")
-    return table
-
-
-def _write(path: str | Path, tables: Mapping[int, Array], whole: bool) -> None:
-    lines = []
-    for image, table in sorted(tables.items()):
-        cells = [str(round(v)) if whole else _shortest(v) for v in table.flatten().tolist()]
-        lines.append(" ".join([_number(image), str(len(table)), *cells]) + "\n")
-    write_text(Path(path), "".join(lines))
-
-
 def _number(image: int) -> str:
     if not 0 <= image < 10**9:
         raise DataError(f"{image} cannot be the number of an image; use 0 to 999999999")
     return str(image)
-
-
-def _shortest(value: float) -> str:
-    """As many digits as it takes to come back unchanged, none for a whole number."""
-    return str(int(value)) if value.is_integer() else repr(value)

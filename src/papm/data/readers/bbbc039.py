@@ -1,12 +1,12 @@
 """BBBC039: 200 fluorescence images of U2OS cells, with a mask of every nucleus.
 
-    ROOT/images/IXMtest_A02_s1_w1….tif       520 × 696, 12 bits of a camera in 16-bit files
-    ROOT/masks/IXMtest_A02_s1_w1….png        red: 0 is background, nuclei that touch have different values (also `labels`)
-    ROOT/metadata/{training,validation,test}.txt      the published split, 100 / 50 / 50
+    BBBC039/images/IXMtest_A02_s1_w1….tif                520 × 696, 12 bits of a camera in 16-bit files
+    BBBC039/masks/IXMtest_A02_s1_w1….png                 red: 0 is background, nuclei that touch have different values
+    BBBC039/metadata/{training,validation,test}.txt      the published split, 100 / 50 / 50
 
 A nucleus is a group of mask pixels of one value that share sides; its point is the centroid, its size the root of its area.
 Copies without `metadata` are divided in the order of their names: of every four images the third is for validation and the
-fourth for testing. `min_area` leaves out specks: 894 of the 23,617 nuclei have fewer than 25 pixels, half have 625 or more.
+fourth for testing. `min_area` leaves out specks.
 """
 
 from __future__ import annotations

@@ -3,11 +3,8 @@
     CARPK_devkit/data/{Images/20160331_NTU_00001.png, Annotations/20160331_NTU_00001.txt, ImageSets/{train,test}.txt}
     PUCPR+_devkit/data/{Images/*.jpg, Annotations/*.txt, ImageSets/{train,test}.txt}
 
-A line of an annotation is `x1 y1 x2 y2 class`, the class always 1. The point of a car is the centre of its box; box and size
-are kept. An empty annotation is an empty car park. The folder may be `data`, the devkit, or one that holds one devkit or both.
-
-Pixel origin: 0, corners taken as positions. Were they indices of the first and last pixel, the centre would lie half a pixel
-further; not published, and small against cars of 40 px.
+A line of an annotation is `x1 y1 x2 y2 class`, the class always 1; the point of a car is the centre of its box. Pixel origin:
+0, corners taken as positions; half a pixel of doubt is small against cars of 40 px.
 """
 
 from __future__ import annotations

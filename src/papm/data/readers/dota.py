@@ -5,21 +5,9 @@
     DOTA/test/images/…                               annotations are not published: opens as `test-hidden`
     DOTAv1/{images/train, labels/train_original}    as Ultralytics gives it out
 
-A file may begin with `imagesource:…` and `gsd:…`; every other line is `x1 y1 x2 y2 x3 y3 x4 y4 class difficult`. The point
-of an object is the mean of its four corners, its extent the side of the square of equal area, its box the upright one around
-it.
-
-    classes=all         every class of the release
-    classes=6           large-vehicle, helicopter, plane, ship, small-vehicle, storage-tank, in images with min_count=11 or more
-    classes=18          every class there is, in all images
-    classes=ship,plane  these
-
-The labels are indices into the chosen classes, whose names are in `meta["classes"]`. `min_count` leaves out images with fewer
-of the chosen objects; `include_difficult=false` leaves out objects marked difficult. `release` says which labels are meant
-where several are there. Of the papers' "6 classes" (690 images, "more than 10 objects") and "18 classes" (1869 images) the
-second cannot be one release: 1869 images are train and val of 1.0 and 1.5, which have 15 and 16 classes.
-
-Pixel origin: 0; corners are positions in the image, often fractions of a pixel.
+A file may begin with `imagesource:…` and `gsd:…`; every other line is `x1 y1 x2 y2 x3 y3 x4 y4 class difficult`. The point of
+an object is the mean of its corners, its box the upright one around it. Pixel origin: 0; corners are positions. docs/datasets.md
+explains the options and the papers' choices of classes.
 """
 
 from __future__ import annotations

@@ -3,11 +3,7 @@
     jhu_crowd_v2.0/{train,val,test}/{images/0001.jpg, gt/0001.txt, image_labels.txt}
 
 A line of gt is `x y w h occlusion blur`: the head's position, its approximate size, 1 visible / 2 partly / 3 fully occluded,
-1 blurred. An empty gt file is an image without people (a distractor). A line of image_labels.txt is
-`name,count,scene,weather,distractor`; they are kept in `meta`, and a missing label file is not a fault.
-
-Pixel origin: 0. The coordinates are whole numbers from a web annotation tool; whether they are rounded positions (0) or
-pixel indices (+0.5) is not published and was not measured.
+1 blurred. A line of image_labels.txt is `name,count,scene,weather,distractor`. Pixel origin: 0, assumed.
 """
 
 from __future__ import annotations

@@ -5,15 +5,9 @@
     NWPU-Crowd/mats/0001.mat … 3609.mat          annPoints n × 2, annBoxes n × 4
     NWPU-Crowd/{train,val,test}.txt              `id luminance level` a line
 
-`annotation` says which files are read: json, mat, txt (the `val_gt_loc.txt` of the localization task, see `nwpu_files`), or
-auto: json where there is one, else mat, else txt. Files from before the release of boxes have none. The two numbers of the
-lists are kept in `meta` as `luminance` and `level`. Without lists the ids decide: 3110–3609 are for validation, with 3169 and
-3098 exchanged, those above for testing.
-
-Test images without annotation open as the split `test-hidden`: their samples have no points and `meta["hidden"]`. Its name
-keeps them out of training and of everything that asks for `test`; `papm.data.require_annotated` refuses to evaluate them.
-
-Pixel origin: 0. The coordinates are fractions of pixels from a web annotation tool; half a pixel of doubt remains.
+`annotation` says which files are read: json, mat, txt (the `val_gt_loc.txt` of the localization task, see `nwpu_files`), or the
+first of these that is there. Files from before the release of boxes have none. Test images without annotation open as the split
+`test-hidden`. Pixel origin: 0, coordinates of a web annotation tool.
 """
 
 from __future__ import annotations

@@ -3,15 +3,8 @@
     TRANCOS/images/{image-1-000001.jpg, .txt (x y a line), …dots.png (red dots on black), …mask.mat (BW)}
     TRANCOS/image_sets/{training,validation,trainval,test}.txt
 
-`train`, `val` and `test` are the lists training, validation and test; `trainval` is both of the first. With `trainval=true` it
-takes the place of `train`, and there is no `val`: how published figures are trained.
-
-Region of interest: `roi` is the mask. Points outside it are kept in `points`; published figures count inside the mask, which
-holds all points but five of the validation images (so on the test images both counts agree).
-
-Pixel origin: −0.5. Measured on release 3: each of the 46,750 text points (x, y) has its dot at array column x − 1, row y − 1
-of the dot map, none of them elsewhere, so the text counts pixels from 1 and the centre of that pixel is at (x − ½, y − ½).
-`points=dots` reads the dot maps instead: 16 vehicles fewer, since two points on one pixel are one dot.
+With `trainval=true` training and validation images take the place of `train`, as published figures are trained. Points outside
+the mask are kept in `points`. Pixel origin: −0.5, measured: the text counts pixels from 1 (docs/datasets.md).
 """
 
 from __future__ import annotations

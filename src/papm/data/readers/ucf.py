@@ -2,21 +2,11 @@
 
     UCF_CC_50/1.jpg, 1_ann.mat … 50.jpg, 50_ann.mat
     UCF-QNRF_ECCV18/{Train,Test}/img_0001.jpg, img_0001_ann.mat
+    UCF-Train-Val-Test/{train,val,test}/img_0001.jpg, img_0001.npy      as the code of the Bayesian loss prepares UCF-QNRF
 
-Copies that part images and annotations into `images` and `ground_truth` do as well, and the folder may be the dataset's, or
-one or two levels above it. So does UCF-QNRF as the code of the Bayesian loss, and that of DM-Count, GL and MAN, prepares it:
-UCF-Train-Val-Test/{train,val,test}/img_0001.jpg, img_0001.npy, whose first two columns are x and y in images that were made
-smaller; points outside were dropped there.
-
-UCF_CC_50 is evaluated by five-fold cross-validation over images 1–10, 11–20, …: it opens as `all` and, for each fold, the ten
-images to test on, `fold1` … `fold5`. `fold=k` gives `train` (the other forty) and `test` (fold k) instead, so that five
-trainings with fold=1 … 5 and the mean of their errors is the published protocol. (Some papers draw the folds at random; which
-images are tested changes the figure.)
-
-UCF-QNRF opens as `train` and `test`; `val=FILE` takes the training images that a list names for validation (as the 120 of the
-Bayesian-loss lists), `val=0.1` a seeded share.
-
-Pixel origin: −0.5, as of MATLAB (the centre of the first pixel is 1). Assumed, not measured: no copy was at hand.
+Copies that part images and annotations into `images` and `ground_truth` do as well. UCF_CC_50 is evaluated by five-fold
+cross-validation over images 1–10, 11–20, …: it opens as `all` and the images to test on, `fold1` … `fold5`; `fold=k` gives
+`train` and `test`. Pixel origin: −0.5, as of MATLAB; assumed, not measured.
 """
 
 from __future__ import annotations
