@@ -6,8 +6,8 @@
     DOTAv1/{images/train, labels/train_original}    as Ultralytics gives it out
 
 A file may begin with `imagesource:…` and `gsd:…`; every other line is `x1 y1 x2 y2 x3 y3 x4 y4 class difficult`. The point of
-an object is the mean of its corners, its box the upright one around it. Pixel origin: 0; corners are positions. docs/datasets.md
-explains the options and the papers' choices of classes.
+an object is the mean of its corners, its box the upright one around it. Pixel origin: 0; corners are positions.
+docs/datasets.md explains the options and the choices of classes of the papers.
 """
 
 from __future__ import annotations
