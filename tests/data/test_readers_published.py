@@ -89,14 +89,10 @@ def test_lists_name_images_with_or_without_suffix_and_never_leave_the_folder(tmp
     path, faults = tmp_path / "list.txt", list[Fault]()
     path.write_text("a.jpg 1 2\n\n  sub/b\nc.d.jpg\n", newline="\r\n")
     listed = p.read_list(path, images, faults)
-    assert [(x.image.name, x.line, x.rest) for x in listed] == [
-        ("a.jpg", 1, ("1", "2")),
-        ("b.jpg", 3, ()),
-        ("c.d.jpg", 4, ()),
-    ]
+    assert [(x.image.name, x.rest) for x in listed] == [("a.jpg", ("1", "2")), ("b.jpg", ()), ("c.d.jpg", ())]
     assert not faults
     path.write_text("../a.jpg\na\na.jpg\n/etc/passwd\nz\nC:\\a.jpg\n")
-    assert [x.line for x in p.read_list(path, images, faults)] == [2]
+    assert [x.image.stem for x in p.read_list(path, images, faults)] == ["a"]
     assert [f.line for f in faults] == [1, 3, 4, 5, 6]
     faults.clear()
     path.write_text(" \n")

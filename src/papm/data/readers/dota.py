@@ -15,15 +15,14 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
 
 from papm.data.base import Annotation, Entry, Reader, register
-from papm.data.readers.faults import AnnotationError, Fault, Faults, read_text
 from papm.data.readers.layout import SPLIT_NAMES
-from papm.data.readers.numbers import Array, numbers, tensor
+from papm.data.readers.numbers import Array, numbers, parse_lines, tensor
 from papm.data.readers.published import Home, by_stem, children, entry, files, hidden_entry, images_below, named_folder
 from papm.errors import ConfigError, DataError, unknown
 from papm.registry import Whole
@@ -55,49 +54,46 @@ def read_objects(
 ) -> Annotation:
     """Objects of the chosen classes of one file; `difficult` keeps those marked so."""
     index = {name: i for i, name in enumerate(classes)}
-    rows: list[list[float]] = []
-    labels: list[int] = []
-    lines: list[int] = []
-    faults: list[Fault] = Faults()
-    meta: dict[str, Any] = {"classes": tuple(classes), "difficult": 0}
-    for number, text in enumerate(read_text(path).split("\n"), start=1):
-        cells = text.split()
-        if not cells:
-            continue
-        if header := _HEADER.match(text):
-            if header[1].lower() == "gsd" and re.fullmatch(r"[0-9]{1,9}(\.[0-9]{0,18})?", header[2].strip()):
-                meta["gsd"] = float(header[2])  # metres a pixel
-            continue
-        try:
-            if not 9 <= len(cells) <= 10:
-                raise ValueError(
-                    f"expected eight corners, a class and a 0 or 1, found {len(cells)} fields: {text[:60]!r}"
-                )
-            values = numbers(cells[:8], _CORNERS)
-            name, mark = cells[8].lower().replace("_", "-"), cells[9] if len(cells) == 10 else "0"
-            if name not in CLASSES:
-                raise ValueError(f"{cells[8][:40]!r} is not a class of DOTA")
-            if mark not in ("0", "1", "2"):  # 2 is in some files of later releases: difficult as well
-                raise ValueError(f"the mark of a difficult object is 0 or 1, found {mark[:40]!r}")
-        except ValueError as e:
-            faults.append(Fault(path, number, str(e)))
-            continue
-        if name in index and (difficult or mark == "0"):
-            meta["difficult"] += mark != "0"
-            rows.append(values)
-            labels.append(index[name])
-            lines.append(number)
-    if faults:
-        raise AnnotationError(faults)
-    quads = np.array(rows, dtype=np.float64).reshape(-1, 4, 2)
+    meta: dict[str, Any] = {"classes": tuple(classes)}
+
+    def parse(text: str) -> _Object | None:
+        header = _HEADER.match(text)
+        if header is None:
+            return _object(text)
+        if header[1].lower() == "gsd" and re.fullmatch(r"[0-9]{1,9}(\.[0-9]{0,18})?", header[2].strip()):
+            meta["gsd"] = float(header[2])  # metres a pixel
+        return None
+
+    rows = [(line, o) for line, o in parse_lines(path, parse) if o is not None and o.name in index]
+    rows = [(line, o) for line, o in rows if difficult or not o.difficult]
+    quads = np.array([o.corners for _, o in rows], dtype=np.float64).reshape(-1, 4, 2)
     return Annotation(
         tensor(quads.mean(1), origin),
-        torch.tensor(labels, dtype=torch.int64),
+        torch.tensor([index[o.name] for _, o in rows], dtype=torch.int64),
         tensor(np.hstack([quads.min(1), quads.max(1)]), origin),
         tensor(np.sqrt(areas(quads))),
-        lines,
-        meta,
+        [line for line, _ in rows],
+        meta | {"difficult": sum(o.difficult for _, o in rows)},
     )
+
+
+class _Object(NamedTuple):
+    corners: list[float]
+    name: str
+    difficult: bool
+
+
+def _object(text: str) -> _Object:
+    cells = text.split()
+    if not 9 <= len(cells) <= 10:
+        raise ValueError(f"expected eight corners, a class and a 0 or 1, found {len(cells)} fields: {text[:60]!r}")
+    corners = numbers(cells[:8], _CORNERS)
+    name, mark = cells[8].lower().replace("_", "-"), cells[9] if len(cells) == 10 else "0"
+    if name not in CLASSES:
+        raise ValueError(f"{cells[8][:40]!r} is not a class of DOTA")
+    if mark not in ("0", "1", "2"):  # 2 is in some files of later releases: difficult as well
+        raise ValueError(f"the mark of a difficult object is 0 or 1, found {mark[:40]!r}")
+    return _Object(corners, name, mark != "0")
 
 
 def areas(quads: Array) -> Array:

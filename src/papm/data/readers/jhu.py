@@ -17,7 +17,7 @@ import numpy as np
 from papm.data.base import Annotation, Entry, Reader, register
 from papm.data.readers.faults import Fault, Faults, read_text
 from papm.data.readers.layout import SPLIT_NAMES
-from papm.data.readers.numbers import boxed, number_rows, whole
+from papm.data.readers.numbers import boxed, number_rows, parse_lines, whole
 from papm.data.readers.published import Home, children, entry, files, finish, named, named_folder, subfolder
 from papm.errors import DataError
 from papm.images import find_images
@@ -42,29 +42,22 @@ def read_heads(path: Path, labels: Mapping[str, Any] | None = None, origin: floa
 
 def read_labels(path: Path, faults: list[Fault]) -> dict[str, dict[str, Any]]:
     """Labels by image: `scene`, `weather` (clear, fog, rain, snow), `distractor`, and the count the file declares."""
-    out: dict[str, dict[str, Any]] = {}
-    for number, text in enumerate(read_text(path).split("\n"), start=1):
-        if not text.strip():
-            continue
-        cells = [c.strip() for c in text.split(",")]
-        try:
-            if len(cells) < 5:
-                raise ValueError(f"expected 'name,count,scene,weather,distractor', found {len(cells)} fields")
-            name, count, weather, distractor = cells[0], *(_whole(c) for c in (cells[1], *cells[-2:]))
-            if weather >= len(WEATHER) or distractor > 1:
-                raise ValueError(
-                    f"weather is 0 to {len(WEATHER) - 1} and distractor 0 or 1, found {weather}, {distractor}"
-                )
-        except ValueError as e:
-            faults.append(Fault(path, number, str(e)))
-            continue
-        out[Path(name).stem if name.lower().endswith((".jpg", ".jpeg", ".png")) else name] = {
-            "scene": ",".join(cells[2:-2]),
-            "weather": WEATHER[weather],
-            "distractor": bool(distractor),
-            "declared_count": count,
-        }
-    return out
+    return dict(labels for _, labels in parse_lines(path, _labels, faults))
+
+
+def _labels(text: str) -> tuple[str, dict[str, Any]]:
+    name, *cells = (c.strip() for c in text.split(","))
+    if len(cells) < 4:
+        raise ValueError(f"expected 'name,count,scene,weather,distractor', found {len(cells) + 1} fields")
+    count, weather, distractor = (_whole(c) for c in (cells[0], *cells[-2:]))
+    if weather >= len(WEATHER) or distractor > 1:
+        raise ValueError(f"weather is 0 to {len(WEATHER) - 1} and distractor 0 or 1, found {weather}, {distractor}")
+    return Path(name).stem if name.lower().endswith((".jpg", ".jpeg", ".png")) else name, {
+        "scene": ",".join(cells[1:-2]),
+        "weather": WEATHER[weather],
+        "distractor": bool(distractor),
+        "declared_count": count,
+    }
 
 
 def _whole(text: str) -> int:

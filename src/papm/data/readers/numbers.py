@@ -1,11 +1,11 @@
-"""Rows of numbers in the files of published datasets: text, tables of .mat and JSON files, boxes."""
+"""Lines and numbers in the files of published datasets: rows of text, tables of .mat and JSON files, boxes."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import torch
@@ -17,7 +17,26 @@ from papm.data.readers.faults import MAX_COORDINATE, AnnotationError, Fault, Fau
 from papm.errors import DataError
 
 Array = NDArray[np.float64]
+T = TypeVar("T")
 _NUMBERS = re.compile(r"[0-9eE+.\-\s,]*")  # what rows of numbers are written with; the rest is told by `coordinate`
+
+
+def parse_lines(path: Path, parse: Callable[[str], T], faults: list[Fault] | None = None) -> list[tuple[int, T]]:
+    """What `parse` makes of each line of a text file that is not blank, with the line's number.
+
+    Its ValueErrors go to `faults`; without these every bad line is raised, in one AnnotationError.
+    """
+    found: list[Fault] = Faults() if faults is None else faults
+    out = []
+    for number, text in enumerate(read_text(path).split("\n"), start=1):
+        if text.strip():
+            try:
+                out.append((number, parse(text)))
+            except ValueError as e:
+                found.append(Fault(path, number, str(e)))
+    if faults is None and found:
+        raise AnnotationError(found)
+    return out
 
 
 def number_rows(path: Path, names: Sequence[str], least: int | None = None) -> tuple[Array, list[int]]:
@@ -25,26 +44,16 @@ def number_rows(path: Path, names: Sequence[str], least: int | None = None) -> t
 
     Numbers are separated by spaces, tabs or commas. Raises AnnotationError with every bad line.
     """
-    width, least = len(names), len(names) if least is None else least
-    rows: list[list[float]] = []
-    lines: list[int] = []
-    faults: list[Fault] = Faults()
-    for number, text in enumerate(read_text(path).split("\n"), start=1):
+    width = len(names)
+
+    def parse(text: str) -> list[float]:
         cells = text.replace(",", " ").split()
-        if not cells:
-            continue
-        if not least <= len(cells) <= width:
-            wanted = f"'{' '.join(names)}'"
-            faults.append(Fault(path, number, f"expected {wanted}, found {len(cells)} fields: {text.strip()[:60]!r}"))
-            continue
-        try:
-            rows.append(numbers(cells, names) + [0.0] * (width - len(cells)))
-            lines.append(number)
-        except ValueError as e:
-            faults.append(Fault(path, number, str(e)))
-    if faults:
-        raise AnnotationError(faults)
-    return np.array(rows, dtype=np.float64).reshape(-1, width), lines
+        if not (width if least is None else least) <= len(cells) <= width:
+            raise ValueError(f"expected '{' '.join(names)}', found {len(cells)} fields: {text.strip()[:60]!r}")
+        return numbers(cells, names) + [0.0] * (width - len(cells))
+
+    rows = parse_lines(path, parse)
+    return np.array([row for _, row in rows], dtype=np.float64).reshape(-1, width), [line for line, _ in rows]
 
 
 def whole(text: str) -> int | None:

@@ -196,7 +196,7 @@ def _by_number(images: Mapping[str, Path], faults: list[Fault]) -> dict[str, lis
             faults.append(Fault(image, None, "the name of an image of NWPU-Crowd is its number, such as 3110.jpg"))
             continue
         split = "train" if n < _FIRST_VAL else "val" if n < _FIRST_TEST else "test"
-        out.setdefault(_EXCHANGED.get(n, split), []).append(Listed(image, 0))
+        out.setdefault(_EXCHANGED.get(n, split), []).append(Listed(image))
     return out
 
 

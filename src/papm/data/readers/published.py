@@ -20,9 +20,9 @@ from papm.data.base import Annotation, Entry
 from papm.data.readers.faults import (
     AnnotationError,
     Fault,
-    read_text,
     safe_relative,
 )
+from papm.data.readers.numbers import parse_lines
 from papm.errors import DataError
 from papm.images import find_images, natural_key
 
@@ -169,32 +169,27 @@ class Listed:
     """One line of a list: the image it names and the fields after the name."""
 
     image: Path
-    line: int
     rest: tuple[str, ...] = ()
 
 
 def read_list(path: Path, images: Mapping[str, Path], faults: list[Fault]) -> list[Listed]:
     """The images that a list names, one a line (with or without folder and suffix); what is wrong goes to `faults`."""
-    out: list[Listed] = []
-    seen: dict[Path, int] = {}
-    for number, text in enumerate(read_text(path).split("\n"), start=1):
-        cells = text.split()
-        if not cells:
-            continue
-        try:
-            name = safe_relative(cells[0].lstrip("/")).name
-        except ValueError as e:
-            faults.append(Fault(path, number, str(e)))
-            continue
+    seen: set[Path] = set()
+    before = len(faults)
+
+    def parse(text: str) -> Listed:
+        first, *rest = text.split()
+        name = safe_relative(first.lstrip("/")).name
         image = images.get(name) or images.get(name.rpartition(".")[0])
         if image is None:
-            faults.append(Fault(path, number, f"names the image {name[:80]!r}, which is not among the images"))
-        elif image in seen:
-            faults.append(Fault(path, number, f"names {name[:80]!r} a second time (also on line {seen[image]})"))
-        else:
-            seen[image] = number
-            out.append(Listed(image, number, tuple(cells[1:])))
-    if not out and not faults:
+            raise ValueError(f"names the image {name[:80]!r}, which is not among the images")
+        if image in seen:
+            raise ValueError(f"names {name[:80]!r} a second time")
+        seen.add(image)
+        return Listed(image, tuple(rest))
+
+    out = [listed for _, listed in parse_lines(path, parse, faults)]
+    if not out and len(faults) == before:
         faults.append(Fault(path, None, "names no image"))
     return out
 
