@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from papm.data.base import Entries, Entry, Expected, check_options, nearest, reader, unexpected
+from papm.data.base import Entries, Entry, Reader, check_options, nearest, reader, unexpected
 from papm.data.check_image import Seen, is_blank, look
 from papm.data.check_split import Split, check_split
 from papm.data.findings import Finding, Severity, has_errors, of_error, once
@@ -60,14 +60,27 @@ def check(
         splits = (e.entries or {}) if isinstance(e, AnnotationError) else {}
     if on_entries is not None:
         on_entries(splits)
-    total = len({(e.image, e.annotation) for es in splits.values() for e in es})
-    if not total and not findings:
+    if not any(splits.values()) and not findings:
         findings.append(Finding("error", folder, None, "no images in this dataset"))
-    known: dict[tuple[Path, Path | None], Seen] = {}  # splits may overlap (folds, trainval): each image is told of once
-    by_split: dict[str, list[Seen]] = {}
+    seen = _look_at_all(splits, r, decode, on_item, findings)
+    for split, images in seen.items():
+        findings += check_split(Split(split, folder, r, images))
+    if not options:
+        findings += _compared(r, folder, seen)
+    if r.strays == "always" or (r.strays == "plain" and not options):
+        findings += _strays([e for es in splits.values() for e in es], own_data=r.outside_is_error)
+    return once(findings)
+
+
+def _look_at_all(
+    splits: Entries, r: Reader, decode: bool, on_item: Callable[[int, int], None] | None, findings: list[Finding]
+) -> dict[str, list[Seen]]:
+    """What was seen of the images of each split; splits may overlap (folds, trainval), and each image is told of once."""
+    total = len({(e.image, e.annotation) for es in splits.values() for e in es})
+    known: dict[tuple[Path, Path | None], Seen] = {}
     contents: dict[bytes, tuple[str, Path]] = {}
-    for split, es in splits.items():
-        for entry in es:
+    for split, entries in splits.items():
+        for entry in entries:
             if (entry.image, entry.annotation) not in known:
                 known[entry.image, entry.annotation], found = look(entry, r, decode)
                 findings += found
@@ -75,26 +88,19 @@ def check(
                     findings += _same_file(entry.image, split, contents)
                 if on_item is not None:
                     on_item(len(known), total)
-        by_split[split] = [known[e.image, e.annotation] for e in es]
-        findings += check_split(Split(split, folder, r, by_split[split]))
-    if not options:
-        counted = {split: [(s.entry.image, len(s.points)) for s in seen] for split, seen in by_split.items()}
-        expected = nearest(r.expected, counted)
-        findings += [Finding("warning", folder, None, d) for d in unexpected(expected, counted)]
-        findings += [Finding("info", folder, None, a) for a in _as_published(expected, counted)]
-    if r.strays == "always" or (r.strays == "plain" and not options):
-        findings += _strays([e for es in splits.values() for e in es], own_data=r.outside_is_error)
-    return once(findings)
+    return {split: [known[e.image, e.annotation] for e in entries] for split, entries in splits.items()}
 
 
-def _as_published(expected: Expected, found: Mapping[str, Sequence[tuple[object, int]]]) -> list[str]:
-    """The splits whose numbers are the published ones, in words."""
-    out = []
+def _compared(r: Reader, folder: Path, seen: Mapping[str, Sequence[Seen]]) -> Iterator[Finding]:
+    """Numbers of images and points that differ from the published ones, and splits whose numbers are these."""
+    counted = {split: [(s.entry.image, len(s.points)) for s in images] for split, images in seen.items()}
+    expected = nearest(r.expected, counted)
+    for difference in unexpected(expected, counted):
+        yield Finding("warning", folder, None, difference)
     for split, (images, points) in expected.items():
-        if split in found and not unexpected({split: (images, points)}, found):
+        if split in counted and not unexpected({split: (images, points)}, counted):
             more = "" if points is None else f" and {n_of(points, 'point')}"
-            out.append(f"the split '{split}' has {n_of(images, 'image')}{more}, as published")
-    return out
+            yield Finding("info", folder, None, f"the split '{split}' has {n_of(images, 'image')}{more}, as published")
 
 
 def _same_file(image: Path, split: str, contents: dict[bytes, tuple[str, Path]]) -> Iterator[Finding]:

@@ -137,16 +137,28 @@ def draw_vehicle(
 def _background(style: Style, layout: Layout, rng: np.random.Generator) -> Array:
     """Asphalt with its marks, and grass with kerbs, in the turned frame."""
     h, w = style.size
-    long = float(layout.ground["long"])
     direction = float(layout.ground["direction"])
     x, y = grid(style.size)
     u, v = turn(x - w / 2, y - h / 2, direction)
     coarse, fine = texture(rng, style.size, (70, 30)), texture(rng, style.size, (9, 3))
     tone = float(0.85 + 0.6 * rng.random())
     canvas = blank(style.size, ASPHALT) * (tone * (1 + 0.07 * coarse + 0.05 * fine))
+    road, kerb, lawn, white, yellow = _marks(layout, u, v)
+    blend(canvas, 0.5 * road, rgb(ASPHALT) * (0.82 * (1 + 0.05 * fine)))
+    blend(canvas, np.minimum(kerb, 1), rgb(PAVING) * (1 + 0.05 * fine))
+    blend(canvas, np.minimum(lawn, 1), rgb(GRASS) * (1 + 0.16 * coarse + 0.22 * fine))
+    blend(canvas, 0.75 * np.minimum(white, 1), (0.88, 0.88, 0.85))
+    blend(canvas, 0.75 * np.minimum(yellow, 1), (0.90, 0.84, 0.60))
+    return canvas
+
+
+def _marks(layout: Layout, u: Array, v: Array) -> Array:
+    """Coverage [5, H, W] of roads, kerbs, lawns, white and yellow lines at (u, v) of the turned frame."""
+    long = float(layout.ground["long"])
     line = max(0.035 * long, 0.45)  # half width of a painted line
     dash = cover(np.abs((u + 1e4) % (2.2 * long) - 1.1 * long) - 0.45 * long)
-    road, kerb, lawn, white, yellow = np.zeros((5, *style.size), np.float32)
+    planes = np.zeros((5, *v.shape), np.float32)
+    road, kerb, lawn, white, yellow = planes
     for band in layout.ground["bands"]:
         strip = cover(np.maximum(band.v0 - v, v - band.v1))
         if not strip.any():
@@ -171,12 +183,7 @@ def _background(style: Style, layout: Layout, rng: np.random.Generator) -> Array
                     yellow += mark * dash
                 else:
                     white += mark * dash
-    blend(canvas, 0.5 * road, rgb(ASPHALT) * (0.82 * (1 + 0.05 * fine)))
-    blend(canvas, np.minimum(kerb, 1), rgb(PAVING) * (1 + 0.05 * fine))
-    blend(canvas, np.minimum(lawn, 1), rgb(GRASS) * (1 + 0.16 * coarse + 0.22 * fine))
-    blend(canvas, 0.75 * np.minimum(white, 1), (0.88, 0.88, 0.85))
-    blend(canvas, 0.75 * np.minimum(yellow, 1), (0.90, 0.84, 0.60))
-    return canvas
+    return planes
 
 
 def draw_tree(canvas: Array, x: float, y: float, radius: float, hue: float, rng: np.random.Generator) -> None:
