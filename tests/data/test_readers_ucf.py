@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import random
 from pathlib import Path
 
 import numpy as np
@@ -169,8 +168,8 @@ def test_qnrf_validation_by_list_and_by_share(tmp_path: Path) -> None:
             papm.data.open("ucf-qnrf", root, val=wrong)
 
 
-def test_wrong_and_damaged_files(tmp_path: Path) -> None:
-    path, rng = tmp_path / "img_0001_ann.mat", random.Random(0)
+def test_wrong_files(tmp_path: Path) -> None:
+    path = tmp_path / "img_0001_ann.mat"
     for wrong in (
         np.ones((3, 3)),
         np.array(["a"]),
@@ -186,15 +185,3 @@ def test_wrong_and_damaged_files(tmp_path: Path) -> None:
         read_points(path)
     scipy.io.savemat(path, {"annPoints": np.zeros((0, 0))})
     assert read_points(path).points.shape == (0, 2)
-    scipy.io.savemat(path, {"annPoints": np.ones((20, 2))})
-    good = path.read_bytes()
-    for _ in range(60):
-        data = bytearray(good[: rng.choice([len(good), rng.randrange(len(good))])])
-        for _ in range(rng.randrange(4)):
-            if data:
-                data[rng.randrange(len(data))] = rng.randrange(256)
-        path.write_bytes(data)
-        try:
-            assert read_points(path).points.shape[1] == 2
-        except DataError as e:
-            assert str(path) in str(e) and "\n" not in str(e)

@@ -51,7 +51,7 @@ def parse_spec(spec: str) -> tuple[str, Path | None]:
     return (found or ["folder"])[0], path
 
 
-parse = parse_spec
+parse = parse_spec  # as the commands call it
 
 
 def _what_is_missing(path: Path) -> str:
