@@ -48,22 +48,22 @@ def _said(folder: Path) -> str | None:
     return None
 
 
-def _surely(folder: Path, dataset: str) -> bool:
-    """Whether a devkit is this dataset's by name, or without a name has its kind of images: CARPK PNG, PUCPR+ JPEG."""
-    suffixes = {p.suffix.lower() for p in subfolder(folder, "images").iterdir() if is_image_name(p.name)}
-    return _said(folder) == dataset or suffixes == {_SUFFIX[dataset]}
+def _home(dataset: str) -> Home:
+    def surely(folder: Path) -> bool:
+        """By its name, or without a telling one by its kind of images: CARPK has PNG files, PUCPR+ JPEG."""
+        suffixes = {p.suffix.lower() for p in subfolder(folder, "images").iterdir() if is_image_name(p.name)}
+        return _said(folder) == dataset or suffixes == {_SUFFIX[dataset]}
 
-
-HOMES = {
-    dataset: Home(
+    return Home(
         dataset,
-        lambda d, dataset=dataset: _is_devkit(d) and _said(d) in (dataset, None),  # type: ignore[misc]
+        lambda d: _is_devkit(d) and _said(d) in (dataset, None),
         "Images, Annotations and ImageSets/train.txt, or its devkit",
         depth=3,  # a folder that holds datasets/CARPK_devkit/data
-        surely=partial(_surely, dataset=dataset),
+        surely=surely,
     )
-    for dataset in _SUFFIX
-}
+
+
+HOMES = {dataset: _home(dataset) for dataset in _SUFFIX}
 
 
 def entries(root: Path, *, dataset: str, origin: float = ORIGIN) -> dict[str, list[Entry]]:

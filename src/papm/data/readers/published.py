@@ -78,10 +78,6 @@ def search(root: Path, is_it: Callable[[Path], bool], depth: int = 2) -> list[Pa
     return []
 
 
-def _anything(folder: Path) -> bool:
-    return True
-
-
 @dataclass(frozen=True)
 class Home:
     """How the folder of a published dataset is known, and what a user is told where there is none."""
@@ -90,7 +86,7 @@ class Home:
     is_it: Callable[[Path], bool]
     holds: str  # in words
     depth: int = 2
-    surely: Callable[[Path], bool] = _anything  # what else a folder must show that nobody has named
+    surely: Callable[[Path], bool] | None = None  # what else a folder must show that nobody has named
 
     def find(self, root: Path) -> Path:
         """The dataset's folder, at or below `root`; DataError where there is none, or several."""
@@ -108,7 +104,7 @@ class Home:
         """Whether `root` holds this dataset, once; no where a folder cannot be read."""
         try:
             found = search(root, self.is_it, self.depth)
-            return len(found) == 1 and self.surely(found[0])
+            return len(found) == 1 and (self.surely is None or self.surely(found[0]))
         except (DataError, OSError):
             return False
 
