@@ -94,7 +94,7 @@ def fill_with_holes(samples: Sequence[Any], cache: Path) -> None:
     from papm.data import disk_cache
 
     for sample in samples:
-        file = disk_cache._place(cache, disk_cache.source_key(sample.source, sample.size), ".rgb")
+        file = disk_cache._place(cache, sample.source, sample.size, ".rgb")
         assert file is not None
         file.parent.mkdir(parents=True, exist_ok=True)
         with file.open("wb") as stream:

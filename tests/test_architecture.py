@@ -24,6 +24,7 @@ LAYERS: tuple[tuple[str, ...], ...] = (
         "graphs",
         "files",
         "png",
+        "rgb",
         "images",
         "imagenet",
         "config",

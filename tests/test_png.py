@@ -15,8 +15,9 @@ from PIL import Image, PngImagePlugin
 from papm import images
 from papm.data.upright import as_stored
 from papm.errors import DataError
-from papm.images import decode_image, image_pixels, image_size, orientation, read_image
+from papm.images import decode_image, image_size, orientation, read_image
 from papm.predict.pixels import pixels
+from papm.rgb import image_pixels
 
 NOISE = np.random.default_rng(0).integers(0, 255, (7, 9, 3), dtype=np.uint8)
 

@@ -107,6 +107,19 @@ def dota(root: Path) -> None:
             text(root / split / "labelTxt" / f"P000{k}.txt", words)
 
 
+def nuclei(root: Path) -> None:
+    mask = np.zeros((30, 40, 3), np.uint8)
+    for value, (x, y) in enumerate(POINTS.astype(int), start=1):
+        mask[y : y + 3, x : x + 3, 0] = value
+    for split, numbers in (("training", (1, 2)), ("validation", (3, 4)), ("test", (5, 6))):
+        names = [f"IXMtest_A0{k}_s1_w1" for k in numbers]
+        for name in names:
+            image(root / "images" / f"{name}.tif")
+            image(root / "masks" / f"{name}.png")
+            Image.fromarray(mask).save(root / "masks" / f"{name}.png")
+        text(root / "metadata" / f"{split}.txt", "\n".join(names))
+
+
 TREES: dict[str, Callable[[Path], None]] = {
     "shanghaitech-a": shanghaitech("A"),
     "shanghaitech-b": shanghaitech("B"),
@@ -118,4 +131,5 @@ TREES: dict[str, Callable[[Path], None]] = {
     "carpk": cars("CARPK", ".png"),
     "pucpr": cars("PUCPR+", ".jpg"),
     "dota": dota,
+    "bbbc039": nuclei,
 }

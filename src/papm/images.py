@@ -23,15 +23,15 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import IO, Any, BinaryIO
+from typing import BinaryIO
 
 import numpy as np
 import torch
 from PIL import Image, UnidentifiedImageError
 from torch import Tensor
 
-from papm import png
 from papm.errors import ConfigError, DataError
+from papm.rgb import exif_orientation, image_pixels
 
 IMAGE_SUFFIXES = frozenset({".jpg", ".jpeg", ".png", ".bmp", ".tif", ".tiff", ".webp"})
 MAX_PIXELS = 500_000_000  # 1.5 GB decoded; PAPM_MAX_PIXELS in the environment overrides it
@@ -40,10 +40,7 @@ DARK = 64  # of 256 levels: where the brightest pixel lies below, three quarters
 
 KINDS = ("JPEG", "PNG", "BMP", "TIFF", "WebP")
 _FORMATS = tuple(kind.upper() for kind in KINDS)  # nothing else of Pillow's decoders is reachable from a file
-_ORIENTATION = 274  # EXIF tag
-_TIFF_WIDTH, _TIFF_HEIGHT, _BITS_PER_SAMPLE = 256, 257, 258  # TIFF tags
-_BAND = 512  # rows
-_ALPHA_MODES = ("RGBA", "RGBa", "LA", "La", "PA")
+_TIFF_WIDTH, _TIFF_HEIGHT = 256, 257  # TIFF tags
 
 
 def max_pixels() -> int:
@@ -56,11 +53,13 @@ def max_pixels() -> int:
     return int(text)
 
 
-def read_image(path: str | Path) -> Tensor:
-    """Pixels of an image file: uint8 [3, H, W], RGB, upright. A file that cannot be decoded raises DataError."""
-    path = Path(path)
-    with _open_file(path) as stream:
-        return decode_image(stream, str(path))
+def read_image(path: str | Path, white: int | None = None) -> Tensor:
+    """Pixels of an image file: uint8 [3, H, W], RGB, upright. A file that cannot be decoded raises DataError.
+
+    `white` is the value of white in 16-bit grey where the file does not say it (4095: a camera of 12 bits).
+    """
+    with _file(path) as im:
+        return image_pixels(im, white)
 
 
 def decode_image(stream: BinaryIO, name: str = "image", limit: int | None = None) -> Tensor:
@@ -72,47 +71,29 @@ def decode_image(stream: BinaryIO, name: str = "image", limit: int | None = None
         return image_pixels(im)
 
 
-def image_pixels(im: Image.Image) -> Tensor:
-    """The same of an image that Pillow has opened or made, of any mode."""
-    rgb = _to_rgb(im)
-    if isinstance(rgb, np.ndarray):
-        return torch.from_numpy(rgb).permute(2, 0, 1).contiguous()
-    # By rows: a copy of 100 megapixels in either layout is 300 MB, and Pillow holds 400 already.
-    pixels = torch.empty(3, rgb.height, rgb.width, dtype=torch.uint8)
-    for top in range(0, rgb.height, _BAND):
-        band = rgb.crop((0, top, rgb.width, min(top + _BAND, rgb.height)))
-        pixels[:, top : top + _BAND] = torch.from_numpy(np.array(band)).permute(2, 0, 1)
-    return pixels
-
-
 def image_size(path: str | Path) -> tuple[int, int]:
     """(H, W) of the upright image, from the header alone."""
-    path = Path(path)
-    with _open_file(path) as stream, _opened(stream, str(path)) as im:
+    with _file(path) as im:
         width, height = im.size
         if im.format == "TIFF":  # whose im.size some releases of Pillow give upright already
             tags = getattr(im, "tag_v2", {})
             width, height = int(tags[_TIFF_WIDTH]), int(tags[_TIFF_HEIGHT])
-        if _orientation(im) >= 5:
-            width, height = height, width
-        return height, width
+        return (width, height) if exif_orientation(im) >= 5 else (height, width)
 
 
 def orientation(path: str | Path) -> int:
     """The EXIF orientation that an image file declares, 1 to 8; 1 where it declares none or cannot be read."""
-    path = Path(path)
     try:
-        with _open_file(path) as stream, _opened(stream, str(path)) as im:
-            return _orientation(im)
+        with _file(path) as im:
+            return exif_orientation(im)
     except DataError:  # what is wrong with an image is told where it is read
         return 1
 
 
 def frames(path: str | Path) -> int:
     """The number of pictures of one size in a file, of which the first is read; a thumbnail beside it does not count."""
-    path = Path(path)
     try:
-        with _open_file(path) as stream, _opened(stream, str(path)) as im:
+        with _file(path) as im:
             count, size = int(getattr(im, "n_frames", 1)), im.size
             if count > 1:
                 im.seek(1)
@@ -211,7 +192,10 @@ def _own_limit() -> Iterator[None]:
                 Image.MAX_IMAGE_PIXELS = _saved_limit
 
 
-def _open_file(path: Path) -> BinaryIO:
+@contextmanager
+def _file(path: str | Path) -> Iterator[Image.Image]:
+    """`_opened` of a file."""
+    path = Path(path)
     try:
         mode = path.stat().st_mode
         if not (stat.S_ISREG(mode) or stat.S_ISDIR(mode)):  # opening a pipe would wait for somebody to write to it
@@ -221,7 +205,8 @@ def _open_file(path: Path) -> BinaryIO:
         raise DataError(f"{path}: no such image file") from e
     except (OSError, ValueError) as e:  # ValueError: a NUL in the name
         raise DataError(f"{path}: cannot open this image ({getattr(e, 'strerror', None) or e})") from e
-    return stream
+    with stream, _opened(stream, str(path)) as im:
+        yield im
 
 
 @contextmanager
@@ -242,88 +227,10 @@ def _opened(stream: BinaryIO, name: str, own_limit: int | None = None) -> Iterat
         except DataError:
             raise
         except UnidentifiedImageError as e:
-            raise DataError(f"{name}: {_what_it_is(stream)}") from e
+            stream.seek(0)
+            empty = "the file is empty (0 bytes), not an image"
+            other = f"not a readable image ({', '.join(KINDS[:-1])} and {KINDS[-1]} are)"
+            raise DataError(f"{name}: {other if stream.read(1) else empty}") from e
         except Exception as e:  # decoders raise OSError, SyntaxError, struct.error, KeyError, … on damaged files
-            raise DataError(f"{name}: damaged or truncated image ({_first_line(e)})") from e
-
-
-def _what_it_is(stream: BinaryIO) -> str:
-    stream.seek(0)
-    if not stream.read(1):
-        return "the file is empty (0 bytes), not an image"
-    return "not a readable image (JPEG, PNG, BMP, TIFF and WebP are)"
-
-
-def _first_line(e: Exception) -> str:
-    return (str(e).strip().splitlines() or [type(e).__name__])[0]
-
-
-def _orientation(im: Image.Image) -> int:
-    """Decodes nothing: Pillow's own `getexif` of a PNG would, and leave an image that looks whole whatever went wrong."""
-    stream = _unread_png(im)
-    try:
-        value = Image.Image.getexif(im if stream is None else png.about(stream)).get(_ORIENTATION, 1)
-    except Exception:  # damaged EXIF is no reason to refuse the pixels
-        return 1
-    return value if isinstance(value, int) and 1 <= value <= 8 else 1
-
-
-def _unread_png(im: Image.Image) -> IO[bytes] | None:
-    """The file of a PNG whose pixels are not decoded yet."""
-    return getattr(im, "fp", None) if im.format == "PNG" and getattr(im, "tile", None) else None
-
-
-_TRANSPOSE = {
-    2: Image.Transpose.FLIP_LEFT_RIGHT,
-    3: Image.Transpose.ROTATE_180,
-    4: Image.Transpose.FLIP_TOP_BOTTOM,
-    5: Image.Transpose.TRANSPOSE,
-    6: Image.Transpose.ROTATE_270,
-    7: Image.Transpose.TRANSVERSE,
-    8: Image.Transpose.ROTATE_90,
-}
-
-
-def _to_rgb(im: Image.Image) -> np.ndarray[Any, np.dtype[np.uint8]] | Image.Image:
-    """Decode: an RGB image, or uint8 [H, W, 3]."""
-    is_tiff = im.format == "TIFF"
-    full_scale = _full_scale(im)
-    turn = None if is_tiff else _TRANSPOSE.get(_orientation(im))
-    if (stream := _unread_png(im)) is not None:
-        png.verify(stream)
-    im.load()  # a TIFF is turned upright by Pillow here
-    out: Image.Image = im if turn is None else im.transpose(turn)
-    if out.mode in ("I", "F") or out.mode.startswith("I;16"):
-        grey = _grey8(np.asarray(out), full_scale)
-        return np.repeat(grey[:, :, None], 3, axis=2)
-    if out.mode in _ALPHA_MODES or "transparency" in out.info:
-        rgba = out.convert("RGBA")
-        black = Image.new("RGBA", rgba.size, (0, 0, 0, 255))
-        out = Image.alpha_composite(black, rgba)
-    return out if out.mode == "RGB" else out.convert("RGB")
-
-
-def _full_scale(im: Image.Image) -> int | None:
-    """The value of white in an integer image of more than 8 bits, or None when the format does not say."""
-    if im.mode.startswith("I;16"):
-        bits = im.tag_v2.get(_BITS_PER_SAMPLE, (16,)) if hasattr(im, "tag_v2") else (16,)
-        return int((1 << int(bits[0])) - 1)
-    if im.mode == "I" and im.format == "PNG":  # 16-bit grey in some releases of Pillow
-        return 65535
-    return None
-
-
-def _grey8(a: np.ndarray[Any, Any], full_scale: int | None) -> np.ndarray[Any, np.dtype[np.uint8]]:
-    v: np.ndarray[Any, Any] = a.astype(np.float32 if a.dtype.itemsize <= 2 else np.float64)
-    if full_scale is not None:
-        v = v * (255.0 / full_scale)
-    else:
-        good = np.isfinite(v)
-        lo, hi = (float(v[good].min()), float(v[good].max())) if good.any() else (0.0, 0.0)
-        v = np.nan_to_num(v, nan=0.0 if lo >= 0 else lo, posinf=hi, neginf=lo)
-        if lo >= 0 and hi <= 1 and a.dtype.kind == "f":
-            v = v * 255.0
-        elif lo < 0 or hi > 255:
-            v = (v - lo) * (255.0 / (hi - lo) if hi > lo else 0.0)
-    out: np.ndarray[Any, np.dtype[np.uint8]] = np.clip(np.rint(v), 0, 255).astype(np.uint8)
-    return out
+            first = (str(e).strip().splitlines() or [type(e).__name__])[0]
+            raise DataError(f"{name}: damaged or truncated image ({first})") from e

@@ -1,4 +1,4 @@
-"""Moving points: cropping, scaling, flipping, and displacing them as an imprecise annotator would."""
+"""Moving points: cropping, flipping, and displacing them as an imprecise annotator would."""
 
 from __future__ import annotations
 
@@ -24,11 +24,6 @@ def inside(points: Tensor, size: tuple[int, int]) -> Tensor:
     """bool [n]: points with 0 ≤ x < W and 0 ≤ y < H, for size (H, W)."""
     x, y = points[..., 0], points[..., 1]
     return (x >= 0) & (x < size[1]) & (y >= 0) & (y < size[0])
-
-
-def scale(points: Tensor, factor: float) -> Tensor:
-    """Points after the image was resized by `factor`."""
-    return points * factor
 
 
 def flip(points: Tensor, width: float) -> Tensor:
@@ -81,6 +76,11 @@ def _offsets(
     return np.stack([r * np.cos(angle), r * np.sin(angle)], -1)
 
 
+def _outside(points: NDArray[np.float64], size: tuple[int, int]) -> NDArray[np.bool_]:
+    """Judged after rounding to float32, the precision points are kept in."""
+    return ~inside(torch.from_numpy(points.astype(np.float32)), size).numpy()
+
+
 def displace(
     points: Tensor,
     size: tuple[int, int],
@@ -111,22 +111,16 @@ def displace(
         np.full(n, float(amount)) if extents is None else amount * extents.detach().cpu().numpy().astype(np.float64)
     )
     moved = start + _offsets(n, radius, kind, shape, rng)
-
-    def outside(p: NDArray[np.float64]) -> NDArray[np.bool_]:
-        # Judged after rounding to float32, the precision points are kept in.
-        q = p.astype(np.float32)
-        return ~((q >= 0).all(-1) & (q[..., 0] < size[1]) & (q[..., 1] < size[0]))
-
     if edge == "redraw":
         for _ in range(100):
-            bad = np.flatnonzero(outside(moved))
+            bad = np.flatnonzero(_outside(moved, size))
             if not len(bad):
                 break
             moved[bad] = start[bad] + _offsets(len(bad), radius[bad], kind, shape, rng)
     elif edge == "clip":
         upper = np.nextafter(np.array([size[1], size[0]], dtype=np.float32), np.float32(0))
         moved = np.clip(moved, 0, upper.astype(np.float64))
-    keep = np.arange(n) if edge == "free" else np.flatnonzero(~outside(moved))
+    keep = np.arange(n) if edge == "free" else np.flatnonzero(~_outside(moved, size))
     return torch.from_numpy(moved[keep].astype(np.float32)), torch.from_numpy(keep)
 
 

@@ -124,8 +124,14 @@ def check_options(
         _check(f"{key} of {owner}", kinds.get(key) or _Kind((type(known[key]),)), value)
 
 
+def check_fields(owner: str, instance: object) -> None:
+    """Refuse values of a dataclass that the annotations of its fields do not take."""
+    for name, kind in _kinds(type(instance)).items():  # type: ignore[arg-type]
+        _check(f"{name} of {owner}", kind, getattr(instance, name))
+
+
 def _check(what: str, kind: _Kind, value: Any) -> None:
-    if value is None and kind.optional:
+    if (value is None and kind.optional) or len(kind.types) > 1:  # of several types: told apart where it is used
         return
     if kind.choices:
         if value not in kind.choices:

@@ -226,12 +226,12 @@ def test_sizes_are_asked_for_when_they_are_needed() -> None:
     [
         ({"kind": "rign"}, "did you mean 'ring'"),
         ({"edge": "drp"}, "did you mean 'drop'"),
-        ({"amount": -1.0}, "'amount' must be"),
-        ({"amount": math.inf}, "'amount' must be"),
-        ({"shape": 0.0}, "'shape' must be"),
-        ({"missed": 1.5}, "'missed' is a chance"),
-        ({"doubled": -0.1}, "'doubled' is a chance"),
-        ({"missed": math.nan}, "'missed' is a chance"),
+        ({"amount": -1.0}, "amount of annotator must not be negative"),
+        ({"amount": math.inf}, "amount of annotator is a finite number"),
+        ({"shape": 0.0}, "shape of annotator must be positive"),
+        ({"missed": 1.5}, "missed of annotator is a share between 0 and 1"),
+        ({"doubled": -0.1}, "doubled of annotator is a share between 0 and 1"),
+        ({"missed": math.nan}, "missed of annotator is a finite number"),
     ],
 )
 def test_wrong_options_get_one_clear_sentence(options: dict[str, object], message: str) -> None:

@@ -197,7 +197,7 @@ def test_unknown_formats_are_told(tmp_path: Path) -> None:
     write_folder([drawn("a", [[1, 2]])], tmp_path / "p")
     with pytest.raises(ConfigError, match="known: auto, txt, csv, coco, yolo"):
         papm.data.open("folder", tmp_path / "p", format="yollo")
-    with pytest.raises(ConfigError, match="origin is a number"):
+    with pytest.raises(ConfigError, match="origin of dataset 'folder' is a number"):
         papm.data.open("folder", tmp_path / "p", origin="left")
 
 

@@ -15,7 +15,6 @@ from papm.data.nwpu_files import (
     read_ground_truth,
     read_predictions,
     write_counts,
-    write_ground_truth,
     write_predictions,
 )
 from papm.errors import DataError
@@ -33,6 +32,11 @@ def objects_of(table: np.ndarray) -> Objects:
     """Any table [n, 5] as objects: sizes made positive, levels whole."""
     sigma = np.abs(table[:, 2:4])
     return Objects(table[:, :2], sigma[:, 0], sigma[:, 1], np.abs(table[:, 4]).astype(np.int64) % 6)
+
+
+def text(tables: dict[int, np.ndarray]) -> str:
+    """The lines of a file, with as many digits as it takes for each number to come back."""
+    return "".join(f"{k} {len(t)} {' '.join(map(repr, t.flatten().tolist()))}\n" for k, t in sorted(tables.items()))
 
 
 def same(a: Objects, b: Objects) -> bool:
@@ -57,7 +61,7 @@ def test_the_lines_of_the_benchmark(tmp_path: Path) -> None:
 @given(st.dictionaries(st.integers(0, 10**9 - 1), tables(2), max_size=4))
 def test_predictions_come_back(tmp_path: Path, points: dict[int, np.ndarray]) -> None:
     file = tmp_path / "p.txt"
-    write_predictions(file, points, whole=False)
+    file.write_text(text(points))
     found = read_predictions(file)
     assert list(found) == sorted(points) and all(np.array_equal(found[k], v) for k, v in points.items())
     write_predictions(file, {k: torch.from_numpy(v) for k, v in points.items()})
@@ -69,7 +73,8 @@ def test_predictions_come_back(tmp_path: Path, points: dict[int, np.ndarray]) ->
 @given(st.dictionaries(st.integers(0, 9999), tables(5).map(objects_of), min_size=1, max_size=4))
 def test_ground_truth_comes_back(tmp_path: Path, objects: dict[int, Objects]) -> None:
     file = tmp_path / "gt.txt"
-    write_ground_truth(file, objects, whole=False)
+    columns = {k: (o.points, o.sigma_s[:, None], o.sigma_l[:, None], o.levels[:, None]) for k, o in objects.items()}
+    file.write_text(text({k: np.hstack(c) for k, c in columns.items()}))
     found = read_ground_truth(file)
     assert list(found) == sorted(objects) and all(same(found[k], o) for k, o in objects.items())
 

@@ -232,7 +232,7 @@ def test_check_says_that_points_may_be_of_the_stored_pixels(tmp_path: Path) -> N
     assert any("as it is stored, before EXIF turns it" in m and "stored=true" in m for m in said)
     assert not any("columns swapped" in m for m in said)
     assert not [f for f in check("folder", tmp_path, stored=True) if f.severity == "error"]
-    with pytest.raises(ConfigError, match="stored is true or false, not 'maybe'"):
+    with pytest.raises(ConfigError, match="stored of dataset 'folder' is true or false, not 'maybe'"):
         papm.data.open("folder", tmp_path, stored="maybe")
 
 

@@ -16,13 +16,13 @@ from PIL import Image
 import papm.data
 from papm.data.base import Dataset, readers, require_annotated, unexpected
 from papm.data.check import check, has_errors
+from papm.data.readers import numbers as n
 from papm.data.readers import published as p
 from papm.data.readers.faults import AnnotationError, Fault
-from papm.data.splits import hold_out
 from papm.errors import ConfigError, DataError
 from papm.structures import Sample
 
-NAMES = ("ucf-cc-50", "ucf-qnrf", "jhu-crowd", "nwpu", "trancos", "carpk", "pucpr", "dota")
+NAMES = ("ucf-cc-50", "ucf-qnrf", "jhu-crowd", "nwpu", "trancos", "carpk", "pucpr", "dota", "bbbc039")
 
 
 def test_every_published_dataset_is_registered_and_says_what_it_expects() -> None:
@@ -71,7 +71,7 @@ def test_search_takes_the_nearest_level_and_names_do_not_mind_case(tmp_path: Pat
     assert p.search(tmp_path / "b", is_it) == [tmp_path / "b"]
     assert p.search(tmp_path, is_it, depth=0) == []
     with pytest.raises(DataError, match="2 copies"):
-        p.only_one(p.search(tmp_path, is_it), "it", tmp_path)
+        p.Home("it", is_it, "it").find(tmp_path)
     (tmp_path / "a" / "File.TXT").write_text("")
     assert p.named(tmp_path / "a", "file.txt") == tmp_path / "a" / "File.TXT"
     assert p.named(tmp_path / "none", "file.txt") is None and p.children(tmp_path / "none") == []
@@ -85,18 +85,14 @@ def test_a_folder_that_may_not_be_read_is_not_recognised(tmp_path: Path) -> None
 
 
 def test_lists_name_images_with_or_without_suffix_and_never_leave_the_folder(tmp_path: Path) -> None:
-    images = {n: tmp_path / f"{n}.jpg" for n in ("a", "b", "c.d")}
+    images = {k: tmp_path / f"{k}.jpg" for k in ("a", "b", "c.d")}
     path, faults = tmp_path / "list.txt", list[Fault]()
     path.write_text("a.jpg 1 2\n\n  sub/b\nc.d.jpg\n", newline="\r\n")
     listed = p.read_list(path, images, faults)
-    assert [(x.image.name, x.line, x.rest) for x in listed] == [
-        ("a.jpg", 1, ("1", "2")),
-        ("b.jpg", 3, ()),
-        ("c.d.jpg", 4, ()),
-    ]
+    assert [(x.image.name, x.rest) for x in listed] == [("a.jpg", ("1", "2")), ("b.jpg", ()), ("c.d.jpg", ())]
     assert not faults
     path.write_text("../a.jpg\na\na.jpg\n/etc/passwd\nz\nC:\\a.jpg\n")
-    assert [x.line for x in p.read_list(path, images, faults)] == [2]
+    assert [x.image.stem for x in p.read_list(path, images, faults)] == ["a"]
     assert [f.line for f in faults] == [1, 3, 4, 5, 6]
     faults.clear()
     path.write_text(" \n")
@@ -111,7 +107,7 @@ def scratch(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @given(rows=st.lists(st.tuples(*[st.floats(-1e7, 1e7)] * 3), max_size=8), separator=st.sampled_from([" ", "\t", ", "]))
 def test_rows_of_numbers_come_back(scratch: Path, rows: list[tuple[float, ...]], separator: str) -> None:
     scratch.write_text("\n".join(separator.join(map(repr, r)) for r in rows))
-    values, lines = p.number_rows(scratch, ("a", "b", "c"))
+    values, lines = n.number_rows(scratch, ("a", "b", "c"))
     assert values.tolist() == [list(r) for r in rows] and lines == list(range(1, len(rows) + 1))
 
 
@@ -119,7 +115,7 @@ def test_rows_of_numbers_come_back(scratch: Path, rows: list[tuple[float, ...]],
 def test_any_text_is_rows_or_a_fault_with_its_line(scratch: Path, text: str) -> None:
     scratch.write_bytes(text.encode("utf-8", "surrogatepass"))
     try:
-        values, lines = p.number_rows(scratch, ("x", "y"), least=1)
+        values, lines = n.number_rows(scratch, ("x", "y"), least=1)
         assert values.shape == (len(lines), 2) and (np.abs(values) <= 1e7).all()
     except AnnotationError as e:
         assert all(f.line and f.file == scratch for f in e.faults)
@@ -129,8 +125,8 @@ def test_any_text_is_rows_or_a_fault_with_its_line(scratch: Path, text: str) -> 
 
 def test_tables_are_finite_and_of_the_right_shape(tmp_path: Path) -> None:
     path = tmp_path / "a.mat"
-    assert p.table(path, [], "it", 2).shape == (0, 2) == p.table(path, np.zeros((0, 0)), "it", 2).shape
-    assert p.table(path, np.array([[1, 2]], np.uint8), "it", 2).tolist() == [[1.0, 2.0]]
+    assert n.table(path, [], "it", 2).shape == (0, 2) == n.table(path, np.zeros((0, 0)), "it", 2).shape
+    assert n.table(path, np.array([[1, 2]], np.uint8), "it", 2).tolist() == [[1.0, 2.0]]
     for wrong in (
         [[1, 2, 3]],
         [1, 2],
@@ -142,13 +138,7 @@ def test_tables_are_finite_and_of_the_right_shape(tmp_path: Path) -> None:
         [[1, None]],
     ):
         with pytest.raises(DataError, match=r"a\.mat"):
-            p.table(path, wrong, "it", 2)
-
-
-def test_held_out_is_the_share_that_splits_take() -> None:
-    samples = [Sample(str(i), Path(f"{i}.png"), p.tensor(np.zeros((1, 2))), (4, 4)) for i in range(30)]
-    rest, share = hold_out(Dataset(samples), 0.1, seed=5)
-    assert {int(s.name) for s in share} == set(p.held_out(30, 0.1, 5)) and len(rest) == 27
+            n.table(path, wrong, "it", 2)
 
 
 def test_published_numbers_are_compared() -> None:
@@ -174,8 +164,8 @@ def test_opening_a_part_of_a_dataset_is_logged(tmp_path: Path, caplog: pytest.Lo
 
 
 def test_hidden_splits_are_refused_in_one_sentence() -> None:
-    hidden = Sample("a", Path("a.png"), p.tensor(np.zeros((0, 2))), (4, 4), meta={"hidden": True})
-    shown = Sample("b", Path("b.png"), p.tensor(np.zeros((0, 2))), (4, 4))
+    hidden = Sample("a", Path("a.png"), n.tensor(np.zeros((0, 2))), (4, 4), meta={"hidden": True})
+    shown = Sample("b", Path("b.png"), n.tensor(np.zeros((0, 2))), (4, 4))
     with pytest.raises(DataError, match=r"^nwpu/test-hidden: .*not published.*papm predict"):
         require_annotated(Dataset([hidden], "nwpu", "test-hidden"))
     dataset = Dataset([shown])

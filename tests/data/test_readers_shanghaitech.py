@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import random
 from pathlib import Path
 
 import numpy as np
@@ -57,7 +56,7 @@ def test_part_b_and_the_ambiguous_parent(tmp_path: Path) -> None:
     assert papm.data.parse_spec(str(tmp_path))[0] == "shanghaitech-b"
     assert len(papm.data.open("shanghaitech-b", b)["test"]) == 3
     make(tmp_path, "part_A_final")
-    with pytest.raises(DataError, match="name it"):  # both parts are here: the user says which
+    with pytest.raises(DataError, match="name the one you mean"):  # both parts are here
         papm.data.parse_spec(str(tmp_path))
     assert len(papm.data.open("shanghaitech-a", tmp_path)["train"]) == 3
 
@@ -108,22 +107,6 @@ def test_wrong_files_say_what_was_expected(tmp_path: Path) -> None:
     assert "row 2" in message()
     mat(path, np.array([[np.inf, 2.0]]))
     assert "row 1" in message()
-
-
-def test_damaged_mat_files_never_escape_as_another_error(tmp_path: Path) -> None:
-    path, rng = tmp_path / "GT_IMG_1.mat", random.Random(0)
-    mat(path, np.random.default_rng(0).uniform(1, 30, (20, 2)))
-    good = path.read_bytes()
-    for _ in range(60):
-        data = bytearray(good[: rng.choice([len(good), rng.randrange(len(good))])])
-        for _ in range(rng.randrange(4)):
-            if data:
-                data[rng.randrange(len(data))] = rng.randrange(256)
-        path.write_bytes(data)
-        try:
-            assert read_points(path).points.shape[1] == 2
-        except DataError as e:
-            assert str(path) in str(e)
 
 
 def test_missing_pieces(tmp_path: Path) -> None:

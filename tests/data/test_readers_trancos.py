@@ -72,7 +72,7 @@ def test_dot_maps_lie_where_the_text_says(tmp_path: Path) -> None:
     assert papm.data.open("trancos", root)["train"][0].count == 3  # the dot map instead
     with pytest.raises(DataError, match=r"000001\.txt: no such annotation"):
         papm.data.open("trancos", root, points="txt")
-    with pytest.raises(ConfigError, match="auto, txt, dots"):
+    with pytest.raises(ConfigError, match="auto, dots, txt"):
         papm.data.open("trancos", root, points="csv")
 
 

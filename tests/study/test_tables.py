@@ -63,8 +63,9 @@ def test_every_cell_can_be_trained(name: str) -> None:
 def test_options_of_datasets_exist(name: str) -> None:
     for cell in tables.load(name).cells:
         reader = base.reader(cell.settings["dataset"])
-        options = {k.removeprefix("data."): v for k, v in cell.settings.items() if k.startswith("data.")}
-        base.check_options(reader, resize.take(reader.name, options)[1])
+        for part in cell.parts:
+            options = {k.removeprefix("data."): v for k, v in part.items() if k.startswith("data.")}
+            base.check_options(reader, resize.take(reader.name, options)[1])
 
 
 @pytest.mark.parametrize("name", NAMES)

@@ -130,30 +130,26 @@ def agreement(samples: Iterable[Sample]) -> dict[str, Any] | None:
     |n − m| / mean(n, m).
     """
     distances: list[Array] = []
-    unpaired = points = images = 0
-    differences: list[tuple[float, float]] = []
+    sizes: list[tuple[int, int]] = []  # of each pair of sets
     names: set[str] = set()
-    for sample in samples:
+    images = 0
+    for sample in (s for s in samples if len(s.annotations) > 1):
         sets = sample.annotations
-        if len(sets) < 2:
-            continue
         images += 1
         names |= set(sets)
         reach = reach_of(sets.values())
         for a, b in itertools.combinations(sorted(sets), 2):
-            n, m = len(sets[a]), len(sets[b])
             try:
-                found = pair(sets[a], sets[b], reach)[2]
+                distances.append(pair(sets[a], sets[b], reach)[2])
             except DataError as error:
                 raise DataError(f"{sample.name}: {error}") from None
-            distances.append(found)
-            unpaired += n + m - 2 * len(found)
-            points += n + m
-            differences.append((abs(n - m), abs(n - m) / (0.5 * (n + m)) if n + m else 0.0))
+            sizes.append((len(sets[a]), len(sets[b])))
     if not images:
         return None
     every = np.concatenate(distances)
     mean = float(every.mean()) if len(every) else None
+    points, differences = sum(map(sum, sizes)), [abs(n - m) for n, m in sizes]
+    relative = [d / (0.5 * (n + m)) if n + m else 0.0 for d, (n, m) in zip(differences, sizes)]
     return {
         "annotators": sorted(names),
         "images": images,
@@ -161,7 +157,7 @@ def agreement(samples: Iterable[Sample]) -> dict[str, Any] | None:
         "distance_median": float(np.median(every)) if len(every) else None,
         "distance_90": float(np.quantile(every, 0.9)) if len(every) else None,
         "click_error": None if mean is None else mean / math.sqrt(math.pi),
-        "unpaired": unpaired / points if points else 0.0,
-        "count_difference": float(np.mean([d for d, _ in differences])),
-        "count_difference_relative": float(np.mean([r for _, r in differences])),
+        "unpaired": 1 - 2 * len(every) / points if points else 0.0,
+        "count_difference": float(np.mean(differences)),
+        "count_difference_relative": float(np.mean(relative)),
     }

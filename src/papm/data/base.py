@@ -7,11 +7,8 @@ checking one (every fault is collected) are written once, over entries.
 
 from __future__ import annotations
 
-import difflib
-import inspect
 import itertools
 import logging
-import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -20,9 +17,10 @@ from typing import Any, Literal, overload
 import torch
 from torch import Tensor
 
+from papm import registry
 from papm.data import resize
 from papm.errors import ConfigError, DataError, unknown
-from papm.images import KINDS, find_images, is_image_name
+from papm.images import image_size
 from papm.registry import Registry
 from papm.structures import Sample
 from papm.text import Brief, n_of
@@ -55,6 +53,7 @@ class Entry:
     load: Callable[[], Annotation]
     roi: Callable[[], Tensor] | None = None
     file_format: str = ""  # of `annotation`, where a reader knows several
+    pixels: Callable[[], Tensor] | None = None  # uint8 [3, H, W], where `read_image` would not do
 
 
 def file_formats(entries: Iterable[Entry]) -> str:
@@ -99,15 +98,13 @@ class Dataset(Sequence[Sample]):
         """Whether the annotations of these images are not published: they can be counted, not evaluated or learned from."""
         return any(s.meta.get("hidden") for s in self.samples)
 
+    def like(self, samples: Sequence[Sample], split: str | None = None) -> Dataset:
+        """A dataset of these samples that is otherwise this one."""
+        return Dataset(samples, self.name, self.split if split is None else split, self.root, self.file_format)
+
     def subset(self, indices: Sequence[int], split: str | None = None) -> Dataset:
         """The samples at `indices`, as a dataset."""
-        return Dataset(
-            [self.samples[i] for i in indices],
-            self.name,
-            self.split if split is None else split,
-            self.root,
-            self.file_format,
-        )
+        return self.like([self.samples[i] for i in indices], split)
 
     def __repr__(self) -> str:
         return f"Dataset({self.name or 'unnamed'}/{self.split}, {n_of(len(self), 'image')})"
@@ -177,7 +174,6 @@ def settle(points: Tensor, size: tuple[int, int]) -> Tensor:
 def build_sample(entry: Entry, own_data: bool = False) -> Sample:
     """Parse one entry; raises DataError naming the file. In `own_data` points on the far border are inside (`settle`)."""
     from papm.data.upright import upright
-    from papm.images import image_size
 
     size = image_size(entry.image)
     a = entry.load() if own_data else upright(entry.load(), entry.image, size)
@@ -186,7 +182,7 @@ def build_sample(entry: Entry, own_data: bool = False) -> Sample:
         points, annotations = settle(points, size), {who: settle(p, size) for who, p in annotations.items()}
     return Sample(
         name=entry.name,
-        source=entry.image,
+        source=entry.pixels or entry.image,
         points=points,
         size=size,
         labels=a.labels,
@@ -212,7 +208,7 @@ def open(
     found = _open(reader(name), root, options, on_item)
     if not rule:
         return found
-    return {s: Dataset([rule.apply(x) for x in d], d.name, d.split, d.root, d.file_format) for s, d in found.items()}
+    return {split: d.like([rule.apply(sample) for sample in d]) for split, d in found.items()}
 
 
 def _is_path(name: str) -> bool:
@@ -285,51 +281,12 @@ def unexpected(expected: Expected, found: Mapping[str, Sequence[tuple[object, in
 
 
 def check_options(r: Reader, options: Mapping[str, Any]) -> None:
-    """Refuse options that a format does not have."""
-    assert r.entries is not None
-    known = [p.name for p in list(inspect.signature(r.entries).parameters.values())[1:]]
+    """Refuse options that a format does not have, and values that they do not take."""
+    if r.entries is None:
+        return  # datasets that are made check their own
+    bound = getattr(r.entries, "keywords", {})  # of a partial: not the user's
+    known = [key for key in registry.options(r.entries) if key not in bound]
     for key in options:
         if key not in known:
             raise unknown(f"option of dataset '{r.name}'", key, [*known, *resize.OPTIONS])
-
-
-def parse_spec(spec: str) -> tuple[str, Path | None]:
-    """Split `NAME:ROOT`, a bare dataset name, or a path whose format is recognised.
-
-    >>> parse_spec("shanghaitech-a:data/ShanghaiTech")
-    ('shanghaitech-a', PosixPath('data/ShanghaiTech'))
-    """
-    head, sep, tail = spec.partition(":")
-    if sep and head in READERS:
-        return head, Path(tail)
-    if not sep and spec in READERS and not Path(spec).exists():
-        return spec, None
-    path = Path(spec).expanduser()
-    if not path.exists():
-        if sep and not head.startswith((".", "/", "~")) and len(head) > 1:
-            raise unknown("dataset", head, READERS)
-        near = difflib.get_close_matches(spec, readers().keys() - {"folder"}, n=1)  # 'photo-folder' is a path, misspelt
-        hint = f"did you mean '{near[0]}'?" if near else "write NAME:PATH, or give a folder"
-        raise DataError(f"{spec}: no such file or folder, and no dataset of that name; {hint}")
-    found = [r.name for r in readers().values() if r.recognise(path)]
-    if len(found) == 1:
-        return found[0], path
-    if found:
-        raise DataError(f"{path}: holds several datasets; name the one you mean, such as {found[0]}:{path}")
-    if path.is_file():
-        raise DataError(f"{path}: is a file; give the folder that holds it and the images")
-    if not find_images(path):
-        for inner in sorted(p for p in path.iterdir() if p.is_dir() and not p.name.startswith(".")):
-            if find_images(inner):
-                raise DataError(f"{path}: no images in it or in {path / 'images'}, where they belong; {inner} has some")
-        if not any(is_image_name(name) for _, _, names in os.walk(path) for name in names):
-            raise DataError(f"{path}: there are no images in this folder, nor in those below it ({', '.join(KINDS)})")
-    raise DataError(
-        f"{path}: cannot tell what format this is; name it (NAME:{path}) or put a .txt of 'x y' lines beside each image"
-    )
-
-
-def open_spec(spec: str, **options: Any) -> dict[str, Dataset]:
-    """Open what a user wrote on the command line: `NAME:ROOT`, a name, or a path."""
-    name, root = parse_spec(spec)
-    return open(name, root, **options)
+    registry.check_options(f"dataset '{r.name}'", options, r.entries)

@@ -100,7 +100,10 @@ def region_of(sample: Sample) -> Tensor | None:
 
 
 def in_threads(
-    one: Callable[[int], None], items: Sequence[int], on_item: Callable[[], None] | None, threads: int | None
+    one: Callable[[int], None],
+    items: Sequence[int],
+    on_item: Callable[[], None] | None = None,
+    threads: int | None = None,
 ) -> None:
     """Call `one` for every item; decoders release the interpreter lock, so threads are enough."""
     with ThreadPoolExecutor(threads or min(16, os.cpu_count() or 1)) as pool:

@@ -7,17 +7,17 @@ happens to an image depends on the seed and the image's name alone, not on the o
 from __future__ import annotations
 
 import hashlib
-import math
 from dataclasses import dataclass, replace
-from typing import Literal, get_args
+from typing import Literal
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from papm.data.base import Dataset
-from papm.errors import ConfigError, DataError, unknown
+from papm.errors import DataError
 from papm.points import DisplacementKind, EdgeRule, displace
+from papm.registry import NonNegative, Positive, Share, check_fields
 from papm.structures import Sample
 
 AnnotatorKind = Literal["extent", "ring", "disc", "gaussian", "none"]
@@ -42,24 +42,14 @@ class Annotator:
     """
 
     kind: AnnotatorKind = "extent"
-    amount: float = 0.0
-    shape: float = 8.0
-    missed: float = 0.0
-    doubled: float = 0.0
+    amount: NonNegative = 0.0
+    shape: Positive = 8.0
+    missed: Share = 0.0
+    doubled: Share = 0.0
     edge: EdgeRule = "redraw"
 
     def __post_init__(self) -> None:
-        if self.kind not in get_args(AnnotatorKind):
-            raise unknown("kind of annotator", str(self.kind), get_args(AnnotatorKind))
-        if self.edge not in get_args(EdgeRule):
-            raise unknown("edge rule", str(self.edge), get_args(EdgeRule))
-        if not (math.isfinite(self.amount) and self.amount >= 0):
-            raise ConfigError(f"annotator: 'amount' must be a finite number ≥ 0, not {self.amount}")
-        if not (math.isfinite(self.shape) and self.shape > 0):
-            raise ConfigError(f"annotator: 'shape' must be a finite number > 0, not {self.shape}")
-        for name in ("missed", "doubled"):
-            if not 0 <= getattr(self, name) <= 1:
-                raise ConfigError(f"annotator: '{name}' is a chance between 0 and 1, not {getattr(self, name)}")
+        check_fields("annotator", self)
 
     def annotate(self, sample: Sample, seed: int) -> Sample:
         """The sample as this person would have annotated it; labels, boxes and extents stay with their points.
@@ -80,10 +70,9 @@ class Annotator:
         """Clicks for the points of a sample, and the index of the points they belong to."""
         if self.kind == "none":
             return sample.points.clone(), torch.arange(len(sample.points))
-        extents: Tensor | None = None
-        kind: DisplacementKind = "ggd"
-        if self.kind == "extent":
-            extents = sample.extents
+        kind: DisplacementKind = "ggd" if self.kind == "extent" else self.kind
+        extents = sample.extents if kind == "ggd" else None
+        if kind == "ggd":
             if extents is None:
                 raise DataError(
                     f"{sample.name}: an annotator of kind 'extent' needs the size of each object and this data has none; "
@@ -91,8 +80,6 @@ class Annotator:
                 )
             if len(extents) and not bool((torch.isfinite(extents) & (extents >= 0)).all()):
                 raise DataError(f"{sample.name}: object sizes must be finite and ≥ 0 for an annotator of kind 'extent'")
-        else:
-            kind = self.kind
         return displace(
             sample.points, sample.size, self.amount, kind, rng, extents=extents, shape=self.shape, edge=self.edge
         )
@@ -106,5 +93,4 @@ def generator(seed: int, name: str) -> np.random.Generator:
 
 def annotate_dataset(dataset: Dataset, annotator: Annotator, seed: int) -> Dataset:
     """Every sample of a dataset as the annotator would have made it; pixels stay lazy."""
-    samples = [annotator.annotate(sample, seed) for sample in dataset]
-    return Dataset(samples, dataset.name, dataset.split, dataset.root, dataset.file_format)
+    return dataset.like([annotator.annotate(sample, seed) for sample in dataset])

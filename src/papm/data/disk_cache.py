@@ -14,15 +14,12 @@ from __future__ import annotations
 
 import contextlib
 import functools
-import hashlib
-import json
 import logging
 import math
 import os
 import shutil
-import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -31,8 +28,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from papm.data.cache import ImageStore, decoded, in_threads, region_of
-from papm.data.resize import ResizedImage
+from papm.data.cache import ImageStore, decoded, decoded_bytes, in_threads, region_of
+from papm.data.source_key import source_key
 from papm.errors import ConfigError, DataError
 from papm.files import is_private, private_folder, replacing
 from papm.structures import Sample
@@ -75,7 +72,7 @@ class DiskStore:
     @property
     def nbytes(self) -> int:
         """Size of the decoded images."""
-        return sum(3 * s.size[0] * s.size[1] for s in self.samples)
+        return decoded_bytes(self.samples)
 
     def __len__(self) -> int:
         return len(self.samples)
@@ -139,37 +136,28 @@ def open_store(
     threads: int | None = None,
 ) -> DiskStore:
     """Images from the cache in `folder`; those it lacks are decoded now, once, as far as its limit allows."""
-    keys = [source_key(s.source, s.size) for s in samples]
-    region_keys = [None if s.roi_source is None else source_key(s.roi_source, s.size) for s in samples]
-    files = [_place(folder, key, ".rgb") for key in keys]
-    regions = [_place(folder, key, ".roi") for key in region_keys]
-    wanted: dict[Path, int] = {}
-    for s, file, region in zip(samples, files, regions):
-        area = s.size[0] * s.size[1]
-        wanted |= {f: n for f, n in ((file, 3 * area), (region, area)) if f is not None}
+    files = [_place(folder, s.source, s.size, ".rgb") for s in samples]
+    regions = [None if s.roi_source is None else _place(folder, s.roi_source, s.size, ".roi") for s in samples]
+    areas = [s.size[0] * s.size[1] for s in samples]
+    wanted = {f: 3 * area for f, area in zip(files, areas) if f} | {f: area for f, area in zip(regions, areas) if f}
     try:
         private_folder(folder)
-        kept = _make_room(folder, wanted)
+        kept, missing = _make_room(folder, wanted)
         store = DiskStore(
-            tuple(samples),
-            [f if f in kept else None for f in files],
-            [f if f in kept else None for f in regions],
+            tuple(samples), [f if f in kept else None for f in files], [f if f in kept else None for f in regions]
         )
-        missing = [
-            k for k in range(len(samples)) if any(f is not None and kept[f] for f in (store.files[k], store.regions[k]))
-        ]
-        if on_item is not None:
-            for _ in range(len(samples) - len(missing)):
-                on_item()
 
         def one(k: int) -> None:
-            file, region = store.files[k], store.regions[k]
-            if file is not None and kept[file]:
-                _write(file, _pixel_array(samples[k]))
-            if region is not None and kept[region]:
-                _write(region, _region_array(samples[k]))
+            for file, array in ((files[k], _pixel_array), (regions[k], _region_array)):
+                if file in missing:
+                    with replacing(file, permissions=0o600) as stream:  # whole, and nobody else's to change
+                        stream.write(array(samples[k]).data)
 
-        in_threads(one, missing, on_item, threads)
+        todo = [k for k in range(len(samples)) if files[k] in missing or regions[k] in missing]
+        if on_item is not None:
+            for _ in range(len(samples) - len(todo)):
+                on_item()
+        in_threads(one, todo, on_item, threads)
     except OSError as error:
         need = sum(wanted.values()) / 1e9
         raise DataError(
@@ -179,85 +167,28 @@ def open_store(
     return store
 
 
-def source_key(source: object, size: tuple[int, int]) -> str | None:
-    """A name for the pixels of a source at a size; None when only its address tells a function from another."""
-    found = _facts(source)
-    if found is None:
-        return None
-    return hashlib.sha256(json.dumps([1, found, size]).encode("utf-8", "surrogateescape")).hexdigest()[:32]
-
-
-def _facts(source: object) -> Any:
-    """What pixels depend on, in plain types; None when that cannot be said."""
-    if isinstance(source, Path):
-        try:
-            stat = source.stat()
-        except OSError as error:
-            raise DataError(f"{source}: cannot read this image ({error.strerror})") from None
-        return ["file", os.path.abspath(source), stat.st_size, stat.st_mtime_ns]  # noqa: PTH100 (links stay links)
-    if isinstance(source, ResizedImage):
-        inner = _facts(source.source)
-        return None if inner is None else ["resized", inner, source.size]
-    if isinstance(source, functools.partial):
-        parts = [_facts(v) for v in (source.func, *source.args, *source.keywords.values())]
-        return None if None in parts else ["call", parts, list(source.keywords)]
-    name = getattr(source, "__qualname__", None)
-    if callable(source) and isinstance(name, str):
-        if "<" in name:
-            return None
-        found = ["function", getattr(source, "__module__", ""), name]
-        if (whose := getattr(source, "__self__", None)) is None:
-            return found
-        inner = _facts(whose)  # of a method: the object that it draws
-        return None if inner is None else [*found, inner]
-    with np.printoptions(threshold=sys.maxsize):
-        words = repr(source)
-    # An address says nothing, and neither does what is left out of a large tensor.
-    return None if " at 0x" in words or "..." in words else ["value", words]
-
-
-def _place(folder: Path, key: str | None, suffix: str) -> Path | None:
+def _place(folder: Path, source: object, size: tuple[int, int], suffix: str) -> Path | None:
+    key = source_key(source, size)
     return None if key is None else folder / key[:2] / f"{key}{suffix}"
 
 
-def _make_room(folder: Path, wanted: dict[Path, int]) -> dict[Path, bool]:
-    """The files that there is room for, and whether each is still to be written; others may have to go."""
-    held: dict[Path, tuple[float, int]] = {}
-    now = time.time()
-    for place in (folder, *(d for d in folder.iterdir() if d.is_dir() and len(d.name) == 2)):
-        with contextlib.suppress(OSError), os.scandir(place) as found:
-            for item in found:
-                with contextlib.suppress(OSError):
-                    facts = item.stat(follow_symlinks=False)
-                    stale = item.name.endswith(".tmp") and now - facts.st_mtime > STALE
-                    ours = item.name.endswith(_SUFFIXES)
-                    if stale or (ours and not is_private(facts)):  # pixels that another user may have put there
-                        Path(item.path).unlink()
-                    elif ours:
-                        held[Path(item.path)] = (facts.st_mtime, facts.st_size)
+def _make_room(folder: Path, wanted: Mapping[Path, int]) -> tuple[set[Path], set[Path]]:
+    """The files that there is room for, and those of them that are still to be written; others may have to go."""
+    held = _held(folder)
     present = {f for f, n in wanted.items() if f in held and held[f][1] == n}
-    total = sum(n for _, n in held.values())
-    room = limit_bytes(folder, total) - sum(wanted[f] for f in present)
-    kept = dict.fromkeys(present, False)
+    room = limit_bytes(folder, sum(n for _, n in held.values())) - sum(wanted[f] for f in present)
+    missing: set[Path] = set()
     beyond = 0
     for file, n in wanted.items():
-        if file in kept:
+        if file in present:
             with contextlib.suppress(OSError):
                 os.utime(file)  # used now: the last to go
         elif n <= room:
-            kept[file] = True
+            missing.add(file)
             room -= n
         else:
             beyond += n
-    others = sorted((when, file, n) for file, (when, n) in held.items() if file not in present)
-    gone = 0
-    excess = sum(n for _, _, n in others) - room
-    for _, file, n in others:
-        if excess <= 0:
-            break
-        with contextlib.suppress(OSError):
-            file.unlink()
-            excess, gone = excess - n, gone + n
+    gone = _remove_oldest({f: facts for f, facts in held.items() if f not in present}, room)
     if gone:
         logger.warning("%s: %.1f GB of images that were unused for longest made room for new ones", folder, gone / 1e9)
     if beyond:
@@ -267,7 +198,37 @@ def _make_room(folder: Path, wanted: dict[Path, int]) -> dict[Path, bool]:
             folder,
             beyond / 1e9,
         )
-    return kept
+    return present | missing, missing
+
+
+def _held(folder: Path) -> dict[Path, tuple[float, int]]:
+    """Time and size of the files of the cache. Drafts of processes that died go, and what another user may have put there."""
+    held: dict[Path, tuple[float, int]] = {}
+    now = time.time()
+    for place in (folder, *(d for d in folder.iterdir() if d.is_dir() and len(d.name) == 2)):
+        with contextlib.suppress(OSError), os.scandir(place) as found:
+            for item in found:
+                with contextlib.suppress(OSError):
+                    facts = item.stat(follow_symlinks=False)
+                    stale = item.name.endswith(".tmp") and now - facts.st_mtime > STALE
+                    ours = item.name.endswith(_SUFFIXES)
+                    if stale or (ours and not is_private(facts)):
+                        Path(item.path).unlink()
+                    elif ours:
+                        held[Path(item.path)] = (facts.st_mtime, facts.st_size)
+    return held
+
+
+def _remove_oldest(held: Mapping[Path, tuple[float, int]], room: int) -> int:
+    """Remove those unused for longest until the others fit in `room`; the number of bytes that went."""
+    gone, excess = 0, sum(n for _, n in held.values()) - room
+    for (_, n), file in sorted((facts, file) for file, facts in held.items()):
+        if gone >= excess:
+            break
+        with contextlib.suppress(OSError):
+            file.unlink()
+            gone += n
+    return gone
 
 
 def _pixel_array(sample: Sample) -> Array:
@@ -301,12 +262,6 @@ def _say_gone(folder: Path) -> None:
     logger.warning(
         "%s: decoded images have gone; they are decoded each time they are needed until a run opens them", folder
     )
-
-
-def _write(file: Path, values: Array) -> None:
-    """A file of this name is whole, and nobody else's to change."""
-    with replacing(file, permissions=0o600) as stream:
-        stream.write(values.data)
 
 
 def _span(corner: float, crop: int, side: int, scale: float, scale_min: float, resized: bool) -> tuple[int, int]:

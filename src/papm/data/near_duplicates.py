@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -13,13 +12,12 @@ from numpy.typing import NDArray
 from PIL import Image
 
 from papm.data.base import Dataset
+from papm.data.cache import in_threads
 from papm.errors import DataError
 from papm.structures import Sample
 
 SIDE = 24  # pixels of the thumbnails that are compared
-ALIKE = (
-    0.985  # correlation above which two thumbnails show the same scene; another photograph of one crowd has 0.2 to 0.9
-)
+ALIKE = 0.985  # correlation of two thumbnails of one scene; other photographs of one crowd have 0.2 to 0.9
 
 
 @dataclass(frozen=True)
@@ -35,20 +33,13 @@ def near_duplicates(
     splits: Mapping[str, Dataset], threshold: float = ALIKE, on_item: Callable[[], None] | None = None
 ) -> list[Pair]:
     """Pairs across splits whose thumbnails correlate above `threshold`, the most alike first; the same file is no pair."""
-    items: list[tuple[str, Sample]] = [(split, s) for split, d in splits.items() for s in d]
+    items = [(split, sample) for split, dataset in splits.items() for sample in dataset]
+    table = np.zeros((len(items), SIDE * SIDE), np.float32)
 
-    def look(item: tuple[str, Sample]) -> NDArray[np.float32] | None:
-        return thumbnail(item[1])
+    def one(k: int) -> None:
+        table[k] = thumbnail(items[k][1])
 
-    features = []
-    with ThreadPoolExecutor() as pool:
-        for made in pool.map(look, items):
-            features.append(np.zeros(SIDE * SIDE, np.float32) if made is None else made)
-            if on_item is not None:
-                on_item()
-    if not items:
-        return []
-    table = np.stack(features)
+    in_threads(one, range(len(items)), on_item)
     part = np.unique([split for split, _ in items], return_inverse=True)[1]
     return sorted(_pairs(items, table, part, threshold), key=lambda p: -p.likeness)
 
@@ -62,35 +53,32 @@ def _pairs(
         rows, columns = np.nonzero((likeness > threshold) & (part[start : start + 1024, None] != part[None, :]))
         for r, c in zip(rows.tolist(), columns.tolist()):
             i = start + r
-            if i < c and not _same(items[i][1], items[c][1]):
+            # Splits may overlap by intent (folds, trainval): one file is one image.
+            if i < c and items[i][1].published.source != items[c][1].published.source:
                 found.append(Pair(items[i], items[c], min(1.0, float(likeness[r, c]))))
     return found
 
 
-def _same(a: Sample, b: Sample) -> bool:
-    """Splits may overlap by intent (folds, trainval): one file is one image."""
-    return a.published.source == b.published.source
-
-
-def thumbnail(sample: Sample) -> NDArray[np.float32] | None:
-    """Grey, SIDE × SIDE, of zero mean and unit length [SIDE²]; None for a flat or unreadable image.
+def thumbnail(sample: Sample) -> NDArray[np.float32]:
+    """Grey, SIDE × SIDE, of zero mean and unit length [SIDE²]; zeros for a flat or unreadable image.
 
     A JPEG is decoded at an eighth of its size where that is enough, which is many times faster.
     """
-    grey: NDArray[np.float32] | None = None
     path = sample.published.path
-    if path is not None:
-        grey = _quick(path)
+    grey = None if path is None else _quick(path)
     if grey is None:
         try:
-            pixels = sample.image
+            grey = _shrunk(Image.fromarray(sample.image.permute(1, 2, 0).contiguous().numpy()))
         except DataError:
-            return None
-        picture = Image.fromarray(pixels.permute(1, 2, 0).contiguous().numpy()).convert("L")
-        grey = np.asarray(picture.resize((SIDE, SIDE), Image.Resampling.BOX), dtype=np.float32)
+            return np.zeros(SIDE * SIDE, np.float32)
     grey = grey - grey.mean()
     length = float(np.linalg.norm(grey))
-    return (grey / length).reshape(-1) if length > SIDE else None  # a contrast of one grey level is none
+    return grey / length if length > SIDE else np.zeros_like(grey)  # a contrast of one grey level is none
+
+
+def _shrunk(picture: Image.Image) -> NDArray[np.float32]:
+    small = picture.convert("L").resize((SIDE, SIDE), Image.Resampling.BOX)
+    return np.asarray(small, dtype=np.float32).reshape(-1)
 
 
 def _quick(path: Path) -> NDArray[np.float32] | None:
@@ -100,5 +88,5 @@ def _quick(path: Path) -> NDArray[np.float32] | None:
     with contextlib.suppress(Exception), Image.open(path, formats=("JPEG",)) as picture:
         if picture.getexif().get(274, 1) == 1 and picture.width * picture.height < 10**8:
             picture.draft("L", (4 * SIDE, 4 * SIDE))
-            return np.asarray(picture.convert("L").resize((SIDE, SIDE), Image.Resampling.BOX), dtype=np.float32)
+            return _shrunk(picture)
     return None

@@ -12,7 +12,7 @@ without a line of predictions has none.
 
 from __future__ import annotations
 
-import re
+import itertools
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,16 +21,14 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from torch import Tensor
 
-from papm.data.readers.faults import MAX_COORDINATE, coordinate, read_text
+from papm.data.readers.faults import MAX_COORDINATE, read_text
+from papm.data.readers.numbers import Array, numbers, whole
 from papm.errors import DataError
 from papm.files import write_text
 from papm.text import Brief
 
-Array = NDArray[np.float64]
 MAX_LEVEL = 5
 MAX_COUNT = 1e9
-_NUMBERS = re.compile(r"[0-9eE+.\- \t]*")  # what a line of numbers is written with; the rest is told by `coordinate`
-_COUNT = re.compile(r"[0-9]{1,9}")
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -78,18 +76,17 @@ def read_ground_truth(path: str | Path) -> dict[int, Objects]:
     return found
 
 
-def write_predictions(path: str | Path, predictions: Mapping[int, ArrayLike | Tensor], *, whole: bool = True) -> None:
-    """Write points [n, 2] by image, in order of image; rounded to whole pixels, as the server takes them, unless not."""
-    _write(path, {image: _table(values, 2, image) for image, values in predictions.items()}, whole)
-
-
-def write_ground_truth(path: str | Path, objects: Mapping[int, Objects], *, whole: bool = True) -> None:
-    """Write objects by image, in order of image; rounded to whole pixels, as the benchmark has them, unless not."""
-    tables = {}
-    for image, o in objects.items():
-        columns = [o.points, o.sigma_s[:, None], o.sigma_l[:, None], o.levels[:, None]]
-        tables[image] = _table(np.hstack(columns), 5, image)
-    _write(path, tables, whole)
+def write_predictions(path: str | Path, predictions: Mapping[int, ArrayLike | Tensor]) -> None:
+    """Write points [n, 2] by image, in order of image, rounded to whole pixels, as the server takes them."""
+    lines = []
+    for image, points in sorted(predictions.items()):
+        values = points.detach().cpu().numpy() if isinstance(points, Tensor) else points
+        table = np.asarray(values, dtype=np.float64).reshape(-1, 2)
+        if not bool((np.abs(table) <= MAX_COORDINATE).all()):
+            raise DataError(f"image {image} has a value that is no pixel coordinate; leave such points out")
+        cells = [_number(image), str(len(table)), *(str(round(v)) for v in table.flatten().tolist())]
+        lines.append(" ".join(cells) + "\n")
+    write_text(Path(path), "".join(lines))
 
 
 def write_counts(path: str | Path, counts: Mapping[int, float]) -> None:
@@ -104,10 +101,9 @@ def write_counts(path: str | Path, counts: Mapping[int, float]) -> None:
 
 def image_id(name: str) -> int:
     """The number of an image from its name: `images/3110.jpg` is 3110."""
-    stem = Path(name).stem
-    if not _COUNT.fullmatch(stem):
+    if (number := whole(Path(name).stem)) is None:
         raise DataError(f"{name}: the name of an image of NWPU-Crowd is its number, such as 3110.jpg")
-    return int(stem)
+    return number
 
 
 def _lines(path: Path, width: int) -> Iterator[tuple[int, int, Array]]:
@@ -118,61 +114,27 @@ def _lines(path: Path, width: int) -> Iterator[tuple[int, int, Array]]:
         if not cells:
             continue
         where = f"{path}:{line}"
-        if not _COUNT.fullmatch(cells[0]):
+        if (image := whole(cells[0])) is None:
             raise DataError(f"{where}: the line begins with {cells[0][:40]!r}, not with the number of an image")
-        image = int(cells[0])
         if image in seen:
             raise DataError(f"{where}: image {image} was given on line {seen[image]} already; keep one of the two")
         seen[image] = line
-        if len(cells) < 2 or not _COUNT.fullmatch(cells[1]):
+        n, rest = whole(cells[1]) if len(cells) > 1 else None, cells[2:]
+        if n is None:
             got = repr(cells[1][:40]) if len(cells) > 1 else "missing"
             raise DataError(f"{where}: the number of points of image {image} is {got}; write 'id n' first")
-        n, rest = int(cells[1]), cells[2:]
         if len(rest) != n * width:
             raise DataError(
                 f"{where}: {n} points need {n * width} numbers after the count ({width} each), there are {len(rest)}"
             )
-        yield line, image, _values(text, rest, where).reshape(n, width)
-
-
-def _values(text: str, cells: list[str], where: str) -> Array:
-    """The numbers of a line at once; one by one only to say which is wrong."""
-    if _NUMBERS.fullmatch(text):
         try:
-            values = np.array([float(cell) for cell in cells], dtype=np.float64)
-            if bool((np.abs(values) <= MAX_COORDINATE).all()):
-                return values
-        except ValueError:
-            pass
-    try:
-        return np.array([coordinate(cell, f"value {k}") for k, cell in enumerate(cells, start=3)], dtype=np.float64)
-    except ValueError as error:
-        raise DataError(f"{where}: {error}") from None
-
-
-def _table(values: ArrayLike | Tensor, width: int, image: int) -> Array:
-    if isinstance(values, Tensor):
-        values = values.detach().cpu().double().numpy()
-    table = np.asarray(values, dtype=np.float64).reshape(-1, width)
-    if not bool((np.abs(table) <= MAX_COORDINATE).all()):
-        raise DataError(f"image {image} has a value that is no pixel coordinate; leave such points out")
-    return table
-
-
-def _write(path: str | Path, tables: Mapping[int, Array], whole: bool) -> None:
-    lines = []
-    for image, table in sorted(tables.items()):
-        cells = [str(round(v)) if whole else _shortest(v) for v in table.flatten().tolist()]
-        lines.append(" ".join([_number(image), str(len(table)), *cells]) + "\n")
-    write_text(Path(path), "".join(lines))
+            values = numbers(rest, (f"value {k}" for k in itertools.count(3)))
+        except ValueError as error:
+            raise DataError(f"{where}: {error}") from None
+        yield line, image, np.array(values, dtype=np.float64).reshape(n, width)
 
 
 def _number(image: int) -> str:
     if not 0 <= image < 10**9:
         raise DataError(f"{image} cannot be the number of an image; use 0 to 999999999")
     return str(image)
-
-
-def _shortest(value: float) -> str:
-    """As many digits as it takes to come back unchanged, none for a whole number."""
-    return str(int(value)) if value.is_integer() else repr(value)

@@ -53,11 +53,7 @@ class Resize:
             most = ENLARGED if name.startswith("min") else LARGEST
             if not whole or (value != 0 and not SMALLEST <= value <= most):
                 raise ConfigError(f"{name} is a whole number of pixels from {SMALLEST} to {most}, not {brief(value)}")
-        for low, high in (
-            ("min_side", "max_side"),
-            ("min_side", "max_short_side"),
-            ("min_long_side", "max_side"),
-        ):
+        for low, high in (("min_side", "max_side"), ("min_side", "max_short_side"), ("min_long_side", "max_side")):
             if getattr(self, high) and getattr(self, low) > getattr(self, high):
                 raise ConfigError(f"{low}={getattr(self, low)} is more than {high}={getattr(self, high)}")
 

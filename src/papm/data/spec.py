@@ -3,55 +3,78 @@
 from __future__ import annotations
 
 import difflib
-import inspect
 import logging
+import os
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from papm.config import parse_overrides
 from papm.data import base, resize
-from papm.data.base import Dataset, parse_spec
-from papm.errors import ConfigError, DataError, unknown
-from papm.images import find_images
+from papm.data.base import Dataset
+from papm.errors import DataError, unknown
+from papm.images import KINDS, find_images, is_image_name
 
 log = logging.getLogger(__name__)
+IMAGES = ("images", "train", "test", "train/images", "test/images")  # where the images of folder data lie
 
 
-def parse(data: str) -> tuple[str, Path | None]:
-    """`parse_spec` with more help where that fails.
+def parse_spec(spec: str) -> tuple[str, Path | None]:
+    """Split `NAME:ROOT`, a bare dataset name, or a path whose format is recognised.
 
     A folder of images is `folder` data even when nothing in it can be read as points: the reader then names the file and
-    the line that are wrong. A word that is nearly a dataset's name is taken for one misspelt.
+    the line that are wrong.
+
+    >>> parse_spec("shanghaitech-a:data/ShanghaiTech")
+    ('shanghaitech-a', PosixPath('data/ShanghaiTech'))
     """
-    try:
-        return parse_spec(data)
-    except DataError:
-        path = Path(data).expanduser()
-        places = [path, *(path / d for d in ("images", "train", "test", "train/images", "test/images"))]
-        if any(p.is_dir() and find_images(p) for p in places):
-            return "folder", path
-        if not path.exists() and difflib.get_close_matches(data, base.readers(), cutoff=0.7):
-            raise unknown("dataset", data, base.readers()) from None
-        raise
+    head, sep, tail = spec.partition(":")
+    if sep and head in base.READERS:
+        return head, Path(tail)
+    if not sep and spec in base.READERS and not Path(spec).exists():
+        return spec, None
+    path = Path(spec).expanduser()
+    if not path.exists():
+        near = difflib.get_close_matches(spec, base.READERS, cutoff=0.7)
+        if near or (sep and not head.startswith((".", "/", "~")) and len(head) > 1):
+            raise unknown("dataset", head, base.READERS)
+        raise DataError(
+            f"{spec}: no such file or folder, and no dataset of that name; write NAME:PATH, or give a folder"
+        )
+    found = [r.name for r in base.readers().values() if r.recognise(path)]
+    if len(found) > 1:
+        raise DataError(f"{path}: holds several datasets; name the one you mean, such as {found[0]}:{path}")
+    if not found and path.is_file():
+        raise DataError(f"{path}: is a file; give the folder that holds it and the images")
+    if not found and not any(p.is_dir() and find_images(p) for p in (path, *(path / d for d in IMAGES))):
+        raise DataError(f"{path}: {_what_is_missing(path)}")
+    return (found or ["folder"])[0], path
+
+
+parse = parse_spec  # as the commands call it
+
+
+def _what_is_missing(path: Path) -> str:
+    """Why a folder without images in their usual places is no data."""
+    for inner in sorted(p for p in path.iterdir() if p.is_dir() and not p.name.startswith(".")):
+        if find_images(inner):
+            return f"no images in it or in {path / 'images'}, where they belong; {inner} has some"
+    if not any(is_image_name(name) for _, _, names in os.walk(path) for name in names):
+        return f"there are no images in this folder, nor in those below it ({', '.join(KINDS)})"
+    return f"cannot tell what format this is; name it (NAME:{path}) or put a .txt of 'x y' lines beside each image"
+
+
+def open_spec(spec: str, **options: Any) -> dict[str, Dataset]:
+    """Open what a user wrote on the command line: `NAME:ROOT`, a name, or a path."""
+    name, root = parse_spec(spec)
+    return base.open(name, root, **options)
 
 
 def reader_options(name: str, given: Sequence[str] | None) -> dict[str, Any]:
-    """key=value pairs as options of a reader; an unknown key names the nearest, a number must be one."""
+    """key=value pairs as options of a reader, checked."""
     chosen = parse_overrides(given or [])
     chosen |= chosen.pop("options", {})  # written data.key=value, as for papm train
-    r = base.reader(name)
-    parameters = inspect.signature(r.entries or r.make or dict).parameters
-    if any(p.kind is p.VAR_KEYWORD for p in parameters.values()):
-        return chosen
-    known = {k: p for k, p in parameters.items() if p.kind is p.KEYWORD_ONLY}
-    for key, value in chosen.items():
-        if key in resize.OPTIONS:
-            continue
-        if key not in known:
-            raise unknown(f"option of {name}", key, [*known, *resize.OPTIONS])
-        if isinstance(known[key].default, float) and not isinstance(value, (int, float)):
-            raise ConfigError(f"{key} is a number, not '{value}'")
+    base.check_options(base.reader(name), resize.take(name, chosen)[1])
     return chosen
 
 
@@ -62,7 +85,7 @@ def open_splits(
     on_item: Callable[[int, int], None] | None = None,
 ) -> dict[str, Dataset]:
     """Open a dataset, one split of it if asked; `on_item` hears (done, all) of its images."""
-    name, root = parse(data)
+    name, root = parse_spec(data)
     found = base.open(name, root, on_item=on_item, **reader_options(name, options))
     if not found:
         raise DataError(f"{data}: there are no images in this dataset")
@@ -75,7 +98,7 @@ def open_splits(
 
 def open_split(data: str, split: str = "test", options: Mapping[str, Any] | None = None) -> Dataset:
     """The split asked for; data without splits is evaluated whole."""
-    splits = base.open_spec(data, **(options or {}))
+    splits = open_spec(data, **(options or {}))
     if split in splits:
         return splits[split]
     if set(splits) != {"all"} or split != "test":

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
+from numpy.typing import NDArray
 
 from papm.data.base import Dataset
 from papm.errors import DataError
@@ -31,6 +32,12 @@ class Splits:
         return {name: len(part) for name, part in parts.items() if part is not None}
 
 
+def draw(count: int, fraction: float, seed: int) -> tuple[NDArray[np.int64], int]:
+    """A seeded order of `count` ≥ 2 things, and how many of the first of them are the share: at least one, never all."""
+    order = np.random.default_rng([seed, 3]).permutation(count)
+    return order, min(max(1, round(fraction * count)), count - 1)
+
+
 def hold_out(dataset: Dataset, fraction: float, seed: int) -> tuple[Dataset, Dataset]:
     """A seeded split: (the rest, the held-out share), each with at least one image.
 
@@ -41,8 +48,7 @@ def hold_out(dataset: Dataset, fraction: float, seed: int) -> tuple[Dataset, Dat
         raise DataError(
             f"{dataset.name or 'the data'} has {len(dataset)} image(s); at least two are needed to hold one out"
         )
-    order = np.random.default_rng([seed, 3]).permutation(len(dataset))
-    k = min(max(1, round(fraction * len(dataset))), len(dataset) - 1)
+    order, k = draw(len(dataset), fraction, seed)
     has_objects = (j for j, index in enumerate(order.tolist()) if len(dataset[index].points))
     first, second = next(has_objects, 0), next(has_objects, None)
     if first >= k and second is not None:

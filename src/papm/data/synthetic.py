@@ -9,25 +9,30 @@ opened; pixels are painted when `sample.image` is read.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import numpy as np
 import torch
 from torch import Tensor
 
+from papm.config import parse_overrides
 from papm.data import resize
 from papm.data.base import Dataset, Reader, register
 from papm.data.scenes import LOOKS, Key, Layout, Style
 from papm.data.scenes.canvas import to_bytes
 from papm.errors import ConfigError, unknown
+from papm.registry import NonNegative, Range, Whole, check_fields
 from papm.structures import Sample
 
 ROOM = 12.0  # pixels an object must have on average: below, the smallest would no longer be seen
 TOP = 0.75  # the crowd's ground is at least this part of the picture
+COUNTS = "a range like 20-80 of whole numbers ≥ 0"
+UpToHalf = Annotated[float, Range("must be between 0 and 0.5", 0, 0.5)]
+UpToOne = Annotated[float, Range("must be between 0 and 1", 0, 1)]
+UpToTwo = Annotated[float, Range("must be between 0 and 2", 0, 2)]
 
 
 @dataclass(frozen=True)
@@ -39,62 +44,50 @@ class SceneOptions:
     """
 
     look: str = "crowd"  # crowd | vehicles | cells
-    train: int = 64  # number of images
-    test: int = 32
+    train: Whole = 64  # number of images
+    test: Whole = 32
     size: tuple[int, int] = (256, 256)  # (H, W); written 256 or 256x320
     count: tuple[int, int] = (20, 80)  # fewest and most objects of an image; written 50 or 20-80
-    seed: int = 0
-    extent: float = 0.0  # typical object size in pixels; 0 takes the look's own; shrinks where objects would not fit
-    variation: float = 0.25  # spread of sizes: ± this fraction
-    clutter: float = 0.5  # how much there is that resembles an object and is none: 0…2
-    occlusion: float = 0.3  # 0 keeps objects apart, 1 lets them hide each other up to their centres
-    noise: float = 0.02  # standard deviation of the pixel noise, on a scale of 0…1
-    empty: float = 0.0  # fraction of images without any object
+    seed: Whole = 0
+    extent: NonNegative = (
+        0.0  # typical object size in pixels; 0 takes the look's own; shrinks where objects would not fit
+    )
+    variation: UpToHalf = 0.25  # spread of sizes: ± this fraction
+    clutter: UpToTwo = 0.5  # how much there is that resembles an object and is none
+    occlusion: UpToOne = 0.3  # 0 keeps objects apart, 1 lets them hide each other up to their centres
+    noise: UpToHalf = 0.02  # standard deviation of the pixel noise, on a scale of 0…1
+    empty: UpToOne = 0.0  # fraction of images without any object
 
     def __post_init__(self) -> None:
-        """Bring the values to their types and check them; every fault is one sentence."""
-        convert = {"size": _size, "count": _range, "look": _look}
-        for f in fields(self):
-            kind = type(f.default)
-            value = convert.get(f.name, _integer if kind is int else _number)(f.name, getattr(self, f.name))
-            object.__setattr__(self, f.name, value)
-        h, w = self.size
-        low, high = self.count
-        for name in ("train", "test", "seed"):
-            if getattr(self, name) < 0:
-                raise _wrong(name, "a whole number ≥ 0", getattr(self, name))
+        """Read size and count as they may be written, and check all; every fault is one sentence."""
+        if self.look not in LOOKS:
+            raise unknown("look of synthetic", str(self.look), LOOKS)
+        object.__setattr__(self, "size", _pair("size", self.size, "x", "a height and a width, such as 256x320"))
+        object.__setattr__(self, "count", _pair("count", self.count, "-", COUNTS))
+        check_fields("synthetic", self)
+        (h, w), (low, high) = self.size, self.count
         if min(h, w) < 8:
             raise _wrong("size", "at least 8 pixels a side", f"{h}x{w}")
         if not 0 <= low <= high:
-            raise _wrong("count", "a range like 20-80 of whole numbers ≥ 0", f"{low}-{high}")
+            raise _wrong("count", COUNTS, f"{low}-{high}")
         if high * ROOM > TOP * h * w:
             most = int(TOP * h * w / ROOM)
             raise ConfigError(f"synthetic: count {high} does not fit in {h}x{w} pixels; ask for at most {most}")
-        for name, top in (("variation", 0.5), ("clutter", 2.0), ("occlusion", 1.0), ("noise", 0.5), ("empty", 1.0)):
-            if not 0 <= getattr(self, name) <= top:
-                raise _wrong(name, f"between 0 and {top:g}", getattr(self, name))
         if self.extent and not 2 <= self.extent <= min(h, w):
             raise _wrong("extent", "0, or from 2 pixels to the image's shorter side", self.extent)
 
     @classmethod
     def parse(cls, text: str, **more: Any) -> SceneOptions:
         """Options from 'key=value,key=value'; keyword arguments win over the text."""
-        values: dict[str, Any] = {}
-        for part in filter(None, (p.strip() for p in text.split(","))):
-            key, equals, value = (s.strip() for s in part.partition("="))
-            if not equals or not value:
-                raise ConfigError(
-                    f"synthetic: '{part}' is not an option; write key=value, such as look=cells,train=100"
-                )
-            if key in values:
-                raise ConfigError(f"synthetic: option '{key}' is given twice; give it once")
-            values[key] = value
-        values.update(more)
+        parts = [p.strip() for p in text.split(",") if p.strip()]
+        values = parse_overrides(parts)
+        if len(values) < len(parts):
+            raise ConfigError(f"synthetic: an option is given twice in '{text}'; give it once")
         known = [f.name for f in fields(cls)]
-        for key in values:
+        for key in values | more:
             if key not in known:
                 raise unknown("option of synthetic", key, [*known, *(resize.OPTIONS if key in more else ())])
-        return cls(**values)
+        return cls(**(values | more))
 
     @property
     def style(self) -> Style:
@@ -104,54 +97,17 @@ class SceneOptions:
 
 
 def _wrong(name: str, want: str, value: object) -> ConfigError:
-    return ConfigError(f"synthetic: option '{name}' must be {want}, not '{value}'")
-
-
-def _integer(name: str, value: Any) -> int:
-    try:
-        number = int(value)
-        if isinstance(value, bool) or float(value) != number:
-            raise ValueError
-    except (TypeError, ValueError, OverflowError):
-        raise _wrong(name, "a whole number", value) from None
-    return number
-
-
-def _number(name: str, value: Any) -> float:
-    try:
-        number = float(value)
-    except (TypeError, ValueError):
-        raise _wrong(name, "a number", value) from None
-    if isinstance(value, bool) or not math.isfinite(number):
-        raise _wrong(name, "a finite number", value)
-    return number
+    return ConfigError(f"{name} of synthetic must be {want}, not '{value}'")
 
 
 def _pair(name: str, value: Any, separator: str, want: str) -> tuple[int, int]:
-    parts = value.lower().split(separator) if isinstance(value, str) else value
-    if isinstance(parts, (int, float)) or (isinstance(parts, list) and len(parts) == 1):
-        one = parts[0] if isinstance(parts, list) else parts
-        parts = (one, one)
-    if not isinstance(parts, (tuple, list)) or len(parts) != 2:
-        raise _wrong(name, want, value)
+    """Two whole numbers: as they are, or written with a separator; one stands for both."""
+    parts = list(value) if isinstance(value, (tuple, list)) else str(value).lower().split(separator)
     try:
-        return _integer(name, parts[0]), _integer(name, parts[1])
-    except ConfigError:
+        first, second = (int(str(part)) for part in (parts * 2 if len(parts) == 1 else parts))
+    except ValueError:
         raise _wrong(name, want, value) from None
-
-
-def _size(name: str, value: Any) -> tuple[int, int]:
-    return _pair(name, value, "x", "a height and a width, such as 256x320")
-
-
-def _range(name: str, value: Any) -> tuple[int, int]:
-    return _pair(name, value, "-", "a range like 20-80 of whole numbers ≥ 0")
-
-
-def _look(name: str, value: Any) -> str:
-    if value not in LOOKS:
-        raise unknown("look of synthetic", str(value), LOOKS)
-    return str(value)
+    return first, second
 
 
 @dataclass(frozen=True, eq=False)

@@ -11,7 +11,8 @@ from PIL import Image
 from torch import Tensor
 
 from papm.errors import DataError
-from papm.images import image_pixels, read_image
+from papm.images import read_image
+from papm.rgb import image_pixels
 
 
 def pixels(image: Any) -> Tensor:

@@ -3,11 +3,8 @@
     CARPK_devkit/data/{Images/20160331_NTU_00001.png, Annotations/20160331_NTU_00001.txt, ImageSets/{train,test}.txt}
     PUCPR+_devkit/data/{Images/*.jpg, Annotations/*.txt, ImageSets/{train,test}.txt}
 
-A line of an annotation is `x1 y1 x2 y2 class`, the class always 1. The point of a car is the centre of its box; box and size
-are kept. An empty annotation is an empty car park. The folder may be `data`, the devkit, or one that holds one devkit or both.
-
-Pixel origin: 0, corners taken as positions. Were they indices of the first and last pixel, the centre would lie half a pixel
-further; not published, and small against cars of 40 px.
+A line of an annotation is `x1 y1 x2 y2 class`, the class always 1; the point of a car is the centre of its box. Pixel origin:
+0, corners taken as positions; half a pixel of doubt is small against cars of 40 px.
 """
 
 from __future__ import annotations
@@ -17,36 +14,20 @@ from pathlib import Path
 
 from papm.data.base import Annotation, Entry, Reader, register
 from papm.data.readers.faults import Fault, Faults
-from papm.data.readers.published import (
-    by_stem,
-    cheaply,
-    corners,
-    extents,
-    files,
-    finish,
-    named,
-    named_folder,
-    number_rows,
-    only_one,
-    read_list,
-    search,
-    tensor,
-)
-from papm.errors import DataError
+from papm.data.readers.numbers import boxed, corners, number_rows
+from papm.data.readers.published import Home, by_stem, entry, files, finish, named, named_folder, read_lists, subfolder
 from papm.images import find_images, is_image_name
 
 ORIGIN = 0.0
 SPLITS = ("train", "val", "test")
 _SUFFIX = {"carpk": ".png", "pucpr": ".jpg"}
-_DEPTH = 3  # a folder that holds datasets/CARPK_devkit/data
 
 
 def read_cars(path: Path, origin: float = ORIGIN) -> Annotation:
     """Cars of one annotation: the centre of each box, the box, and √(w·h) as extent."""
     rows, lines = number_rows(path, ("x1", "y1", "x2", "y2", "class"), least=4)
     boxes = corners(rows[:, :4])
-    centres = (boxes[:, :2] + boxes[:, 2:]) / 2
-    return Annotation(tensor(centres, origin), boxes=tensor(boxes, origin), extents=extents(boxes), lines=lines)
+    return boxed((boxes[:, :2] + boxes[:, 2:]) / 2, boxes, origin, lines=lines)
 
 
 def _is_devkit(folder: Path) -> bool:
@@ -67,50 +48,33 @@ def _said(folder: Path) -> str | None:
     return None
 
 
-def _looks_like(folder: Path) -> str | None:
-    """Which dataset the images look like: CARPK has PNG files, PUCPR+ JPEG."""
-    pictures = named_folder(folder, "images")
-    try:
-        suffixes = {p.suffix.lower() for p in pictures.iterdir() if is_image_name(p.name)} if pictures else set()
-    except OSError:
-        return None
-    return next((d for d, s in _SUFFIX.items() if suffixes == {s}), None)
+def _home(dataset: str) -> Home:
+    def surely(folder: Path) -> bool:
+        """By its name, or without a telling one by its kind of images: CARPK has PNG files, PUCPR+ JPEG."""
+        suffixes = {p.suffix.lower() for p in subfolder(folder, "images").iterdir() if is_image_name(p.name)}
+        return _said(folder) == dataset or suffixes == {_SUFFIX[dataset]}
+
+    return Home(
+        dataset,
+        lambda d: _is_devkit(d) and _said(d) in (dataset, None),
+        "Images, Annotations and ImageSets/train.txt, or its devkit",
+        depth=3,  # a folder that holds datasets/CARPK_devkit/data
+        surely=surely,
+    )
 
 
-def _find(root: Path, dataset: str) -> list[Path]:
-    """Devkits that are this dataset's by name, else those without a name that have its kind of images."""
-    found = search(root, _is_devkit, _DEPTH)
-    mine = [d for d in found if _said(d) == dataset]
-    return mine or [d for d in found if _said(d) is None and _looks_like(d) == dataset]
+HOMES = {dataset: _home(dataset) for dataset in _SUFFIX}
 
 
 def entries(root: Path, *, dataset: str, origin: float = ORIGIN) -> dict[str, list[Entry]]:
     """Images of each list with the boxes that should belong to each."""
-    found = _find(root, dataset) or [d for d in search(root, _is_devkit, _DEPTH) if _said(d) is None]
-    folder = only_one(found, dataset, root)
-    if folder is None:
-        raise DataError(
-            f"{root}: no {dataset} here; give the folder that holds Images, Annotations and ImageSets/train.txt, or its devkit"
-        )
-    pictures, truth, lists = (named_folder(folder, n) for n in ("images", "annotations", "imagesets"))
-    assert pictures is not None and truth is not None and lists is not None
+    folder = HOMES[dataset].find(root)
+    pictures, truth, lists = (subfolder(folder, n) for n in ("images", "annotations", "imagesets"))
     images, known = by_stem(find_images(pictures)), files(truth, ".txt")
-    out: dict[str, list[Entry]] = {}
     faults: list[Fault] = Faults()
-    for split in SPLITS:
-        path = named(lists, f"{split}.txt")
-        if path is None:
-            continue
-        out[split] = []
-        for listed in read_list(path, images, faults):
-            annotation = known.get(listed.image.stem) or truth / f"{listed.image.stem}.txt"
-            load = partial(read_cars, annotation, origin)
-            out[split].append(Entry(listed.image.stem, listed.image, annotation, load))
+    listed = read_lists(lists, {split: split for split in SPLITS}, images, faults)
+    out = {s: [entry(x.image, known.of(x.image.stem), read_cars, origin) for x in xs] for s, xs in listed.items()}
     return finish(out, faults)
-
-
-def _recognise(root: Path, dataset: str) -> bool:
-    return len(_find(root, dataset)) == 1
 
 
 for _name, _what, _images, _cars in (  # cars: Hsieh et al. 2017, Table 1
@@ -122,7 +86,7 @@ for _name, _what, _images, _cars in (  # cars: Hsieh et al. 2017, Table 1
             name=_name,
             summary=_what,
             entries=partial(entries, dataset=_name),
-            recognise=cheaply(partial(_recognise, dataset=_name)),
+            recognise=HOMES[_name].recognise,
             origin=ORIGIN,
             layout=f"{{Images/*{_SUFFIX[_name]}, Annotations/*.txt, ImageSets/{{train,test}}.txt}}",
             expected={"train": (_images[0], None), "test": (_images[1], None), "*": (sum(_images), _cars)},

@@ -5,52 +5,27 @@
     DOTA/test/images/…                               annotations are not published: opens as `test-hidden`
     DOTAv1/{images/train, labels/train_original}    as Ultralytics gives it out
 
-A file may begin with `imagesource:…` and `gsd:…`; every other line is `x1 y1 x2 y2 x3 y3 x4 y4 class difficult`. The point
-of an object is the mean of its four corners, its extent the side of the square of equal area, its box the upright one around
-it.
-
-    classes=all         every class of the release
-    classes=6           large-vehicle, helicopter, plane, ship, small-vehicle, storage-tank, in images with min_count=11 or more
-    classes=18          every class there is, in all images
-    classes=ship,plane  these
-
-The labels are indices into the chosen classes, whose names are in `meta["classes"]`. `min_count` leaves out images with fewer
-of the chosen objects; `include_difficult=false` leaves out objects marked difficult. `release` says which labels are meant
-where several are there. Of the papers' "6 classes" (690 images, "more than 10 objects") and "18 classes" (1869 images) the
-second cannot be one release: 1869 images are train and val of 1.0 and 1.5, which have 15 and 16 classes.
-
-Pixel origin: 0; corners are positions in the image, often fractions of a pixel.
+A file may begin with `imagesource:…` and `gsd:…`; every other line is `x1 y1 x2 y2 x3 y3 x4 y4 class difficult`. The point of
+an object is the mean of its corners, its box the upright one around it. Pixel origin: 0; corners are positions.
+docs/datasets.md explains the options and the choices of classes of the papers.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Sequence
-from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
 
 from papm.data.base import Annotation, Entry, Reader, register
-from papm.data.readers.faults import AnnotationError, Fault, Faults, read_text
 from papm.data.readers.layout import SPLIT_NAMES
-from papm.data.readers.published import (
-    Array,
-    by_stem,
-    cheaply,
-    children,
-    files,
-    hidden_entry,
-    images_below,
-    named_folder,
-    numbers,
-    only_one,
-    search,
-    tensor,
-)
+from papm.data.readers.numbers import Array, numbers, parse_lines, tensor
+from papm.data.readers.published import Home, by_stem, children, entry, files, hidden_entry, images_below, named_folder
 from papm.errors import ConfigError, DataError, unknown
+from papm.registry import Whole
 
 ORIGIN = 0.0
 SPLITS = ("train", "val", "test", "all")
@@ -79,49 +54,46 @@ def read_objects(
 ) -> Annotation:
     """Objects of the chosen classes of one file; `difficult` keeps those marked so."""
     index = {name: i for i, name in enumerate(classes)}
-    rows: list[list[float]] = []
-    labels: list[int] = []
-    lines: list[int] = []
-    faults: list[Fault] = Faults()
-    meta: dict[str, Any] = {"classes": tuple(classes), "difficult": 0}
-    for number, text in enumerate(read_text(path).split("\n"), start=1):
-        cells = text.split()
-        if not cells:
-            continue
-        if header := _HEADER.match(text):
-            if header[1].lower() == "gsd" and re.fullmatch(r"[0-9]{1,9}(\.[0-9]{0,18})?", header[2].strip()):
-                meta["gsd"] = float(header[2])  # metres a pixel
-            continue
-        try:
-            if not 9 <= len(cells) <= 10:
-                raise ValueError(
-                    f"expected eight corners, a class and a 0 or 1, found {len(cells)} fields: {text[:60]!r}"
-                )
-            values = numbers(cells[:8], _CORNERS)
-            name, mark = cells[8].lower().replace("_", "-"), cells[9] if len(cells) == 10 else "0"
-            if name not in CLASSES:
-                raise ValueError(f"{cells[8][:40]!r} is not a class of DOTA")
-            if mark not in ("0", "1", "2"):  # 2 is in some files of later releases: difficult as well
-                raise ValueError(f"the mark of a difficult object is 0 or 1, found {mark[:40]!r}")
-        except ValueError as e:
-            faults.append(Fault(path, number, str(e)))
-            continue
-        if name in index and (difficult or mark == "0"):
-            meta["difficult"] += mark != "0"
-            rows.append(values)
-            labels.append(index[name])
-            lines.append(number)
-    if faults:
-        raise AnnotationError(faults)
-    quads = np.array(rows, dtype=np.float64).reshape(-1, 4, 2)
+    meta: dict[str, Any] = {"classes": tuple(classes)}
+
+    def parse(text: str) -> _Object | None:
+        header = _HEADER.match(text)
+        if header is None:
+            return _object(text)
+        if header[1].lower() == "gsd" and re.fullmatch(r"[0-9]{1,9}(\.[0-9]{0,18})?", header[2].strip()):
+            meta["gsd"] = float(header[2])  # metres a pixel
+        return None
+
+    rows = [(line, o) for line, o in parse_lines(path, parse) if o is not None and o.name in index]
+    rows = [(line, o) for line, o in rows if difficult or not o.difficult]
+    quads = np.array([o.corners for _, o in rows], dtype=np.float64).reshape(-1, 4, 2)
     return Annotation(
         tensor(quads.mean(1), origin),
-        torch.tensor(labels, dtype=torch.int64),
+        torch.tensor([index[o.name] for _, o in rows], dtype=torch.int64),
         tensor(np.hstack([quads.min(1), quads.max(1)]), origin),
         tensor(np.sqrt(areas(quads))),
-        lines,
-        meta,
+        [line for line, _ in rows],
+        meta | {"difficult": sum(o.difficult for _, o in rows)},
     )
+
+
+class _Object(NamedTuple):
+    corners: list[float]
+    name: str
+    difficult: bool
+
+
+def _object(text: str) -> _Object:
+    cells = text.split()
+    if not 9 <= len(cells) <= 10:
+        raise ValueError(f"expected eight corners, a class and a 0 or 1, found {len(cells)} fields: {text[:60]!r}")
+    corners = numbers(cells[:8], _CORNERS)
+    name, mark = cells[8].lower().replace("_", "-"), cells[9] if len(cells) == 10 else "0"
+    if name not in CLASSES:
+        raise ValueError(f"{cells[8][:40]!r} is not a class of DOTA")
+    if mark not in ("0", "1", "2"):  # 2 is in some files of later releases: difficult as well
+        raise ValueError(f"the mark of a difficult object is 0 or 1, found {mark[:40]!r}")
+    return _Object(corners, name, mark != "0")
 
 
 def areas(quads: Array) -> Array:
@@ -181,6 +153,9 @@ def _is_dota(folder: Path) -> bool:
     return any(labels for _, labels in _places(folder).values())
 
 
+HOME = Home("DOTA", _is_dota, "{train,val}/{images,labelTxt}")
+
+
 def _choose(folder: Path, labels: dict[Path, str | None], release: str | None) -> Path | None:
     """The label folder of a release, or the only one."""
     if not labels:
@@ -228,7 +203,7 @@ def entries(
     *,
     classes: str | int | Iterable[str] = "all",
     release: str | float | None = None,
-    min_count: int | None = None,
+    min_count: Whole | None = None,
     include_difficult: bool = True,
     origin: float = ORIGIN,
 ) -> dict[str, list[Entry]]:
@@ -236,12 +211,8 @@ def entries(
     version = _release(release)
     if min_count is None:
         min_count = _SIX_MIN_COUNT if str(classes) == "6" else 0
-    if isinstance(min_count, bool) or not isinstance(min_count, int) or min_count < 0:
-        raise ConfigError(f"min_count is a whole number of objects, 0 or more, not {min_count!r}")
     _wanted(classes, version)  # a wrong name is told before anything is read
-    folder = only_one(search(root, _is_dota), "DOTA", root)
-    if folder is None:
-        raise DataError(f"{root}: no DOTA here; give the folder that holds {{train,val}}/{{images,labelTxt}}")
+    folder = HOME.find(root)
     places = _places(folder)
     found: dict[str, list[Entry]] = {}
     for split in (s for s in SPLITS if s in places):
@@ -258,10 +229,9 @@ def entries(
         known = files(chosen, ".txt")
         found[split] = []
         for stem, image in images.items():
-            path = known.get(stem) or chosen / f"{stem}.txt"
-            entry = Entry(stem, image, path, partial(read_objects, path, names, include_difficult, origin))
-            if min_count == 0 or _count(entry) >= min_count:
-                found[split].append(entry)
+            labelled = entry(image, known.of(stem), read_objects, names, include_difficult, origin)
+            if min_count == 0 or _count(labelled) >= min_count:
+                found[split].append(labelled)
     if not any(found.values()):
         raise DataError(f"{folder}: no image has {min_count} or more objects of the chosen classes")
     return found
@@ -280,7 +250,7 @@ register(
         name="dota",
         summary="DOTA: objects in aerial images, 15 to 18 classes, 1411 train / 458 val (1.0 and 1.5)",
         entries=entries,
-        recognise=cheaply(lambda root: len(search(root, _is_dota)) == 1),
+        recognise=HOME.recognise,
         origin=ORIGIN,
         layout="{train,val}/{images/P0706.png, labelTxt/P0706.txt}",
         # Releases 1.0 and 1.5, and 2.0 (Ding et al. 2021). Images only: objects differ between releases of one image.

@@ -3,17 +3,12 @@
     jhu_crowd_v2.0/{train,val,test}/{images/0001.jpg, gt/0001.txt, image_labels.txt}
 
 A line of gt is `x y w h occlusion blur`: the head's position, its approximate size, 1 visible / 2 partly / 3 fully occluded,
-1 blurred. An empty gt file is an image without people (a distractor). A line of image_labels.txt is
-`name,count,scene,weather,distractor`; they are kept in `meta`, and a missing label file is not a fault.
-
-Pixel origin: 0. The coordinates are whole numbers from a web annotation tool; whether they are rounded positions (0) or
-pixel indices (+0.5) is not published and was not measured.
+1 blurred. A line of image_labels.txt is `name,count,scene,weather,distractor`. Pixel origin: 0, assumed.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -22,19 +17,8 @@ import numpy as np
 from papm.data.base import Annotation, Entry, Reader, register
 from papm.data.readers.faults import Fault, Faults, read_text
 from papm.data.readers.layout import SPLIT_NAMES
-from papm.data.readers.published import (
-    cheaply,
-    children,
-    extents,
-    files,
-    finish,
-    named,
-    named_folder,
-    number_rows,
-    only_one,
-    search,
-    tensor,
-)
+from papm.data.readers.numbers import boxed, number_rows, parse_lines, whole
+from papm.data.readers.published import Home, children, entry, files, finish, named, named_folder, subfolder
 from papm.errors import DataError
 from papm.images import find_images
 
@@ -53,46 +37,33 @@ def read_heads(path: Path, labels: Mapping[str, Any] | None = None, origin: floa
         raise DataError(f"{path}:{lines[wrong[0]]}: a head of the size {w:g} × {h:g}")
     boxes = np.hstack([rows[:, :2] - rows[:, 2:4] / 2, rows[:, :2] + rows[:, 2:4] / 2])
     meta = {"occluded": int((rows[:, 4] >= 2).sum()), "blurred": int((rows[:, 5] > 0).sum())}
-    return Annotation(
-        tensor(rows[:, :2], origin),
-        boxes=tensor(boxes, origin),
-        extents=extents(boxes),
-        lines=lines,
-        meta=meta | dict(labels or {}),
-    )
+    return boxed(rows[:, :2], boxes, origin, lines=lines, meta=meta | dict(labels or {}))
 
 
 def read_labels(path: Path, faults: list[Fault]) -> dict[str, dict[str, Any]]:
     """Labels by image: `scene`, `weather` (clear, fog, rain, snow), `distractor`, and the count the file declares."""
-    out: dict[str, dict[str, Any]] = {}
-    for number, text in enumerate(read_text(path).split("\n"), start=1):
-        if not text.strip():
-            continue
-        cells = [c.strip() for c in text.split(",")]
-        try:
-            if len(cells) < 5:
-                raise ValueError(f"expected 'name,count,scene,weather,distractor', found {len(cells)} fields")
-            name, count, weather, distractor = cells[0], *(_whole(c) for c in (cells[1], *cells[-2:]))
-            if weather >= len(WEATHER) or distractor > 1:
-                raise ValueError(
-                    f"weather is 0 to {len(WEATHER) - 1} and distractor 0 or 1, found {weather}, {distractor}"
-                )
-        except ValueError as e:
-            faults.append(Fault(path, number, str(e)))
-            continue
-        out[Path(name).stem if name.lower().endswith((".jpg", ".jpeg", ".png")) else name] = {
-            "scene": ",".join(cells[2:-2]),
-            "weather": WEATHER[weather],
-            "distractor": bool(distractor),
-            "declared_count": count,
-        }
-    return out
+    return dict(labels for _, labels in parse_lines(path, _labels, faults))
+
+
+def _labels(text: str) -> tuple[str, dict[str, Any]]:
+    name, *cells = (c.strip() for c in text.split(","))
+    if len(cells) < 4:
+        raise ValueError(f"expected 'name,count,scene,weather,distractor', found {len(cells) + 1} fields")
+    count, weather, distractor = (_whole(c) for c in (cells[0], *cells[-2:]))
+    if weather >= len(WEATHER) or distractor > 1:
+        raise ValueError(f"weather is 0 to {len(WEATHER) - 1} and distractor 0 or 1, found {weather}, {distractor}")
+    return Path(name).stem if name.lower().endswith((".jpg", ".jpeg", ".png")) else name, {
+        "scene": ",".join(cells[1:-2]),
+        "weather": WEATHER[weather],
+        "distractor": bool(distractor),
+        "declared_count": count,
+    }
 
 
 def _whole(text: str) -> int:
-    if not (text.isascii() and text.isdigit() and len(text) < 10):
+    if (number := whole(text)) is None:
         raise ValueError(f"{text[:40]!r} is not a whole number")
-    return int(text)
+    return number
 
 
 def _folders(folder: Path) -> dict[str, Path]:
@@ -105,53 +76,42 @@ def _folders(folder: Path) -> dict[str, Path]:
     return out
 
 
-def _is_jhu(folder: Path) -> bool:
-    return bool(_folders(folder))
+def _surely(folder: Path) -> bool:
+    """With the label file, or gt lines of six numbers: `images` and `gt` alone could be anybody's."""
+    places = list(_folders(folder).values())
+    if any(named(d, "image_labels.txt") for d in places):
+        return True
+    some = [path for d in places for path in list(files(subfolder(d, "gt"), ".txt").values())[:5]]
+    return any(len(_first_line(path)) == len(_COLUMNS) for path in some)
+
+
+def _first_line(path: Path) -> list[str]:
+    try:
+        return read_text(path).split("\n", 1)[0].split()
+    except DataError:
+        return []
+
+
+HOME = Home("JHU-CROWD++", lambda d: bool(_folders(d)), "{train,val,test}/{images,gt,image_labels.txt}", surely=_surely)
 
 
 def entries(root: Path, *, origin: float = ORIGIN) -> dict[str, list[Entry]]:
     """Images of train, val and test."""
-    folder = only_one(search(root, _is_jhu), "JHU-CROWD++", root)
-    if folder is None:
-        raise DataError(
-            f"{root}: no JHU-CROWD++ here; give the folder that holds {{train,val,test}}/{{images,gt,image_labels.txt}}"
-        )
     found: dict[str, list[Entry]] = {}
     faults: list[Fault] = Faults()
-    places = _folders(folder)
+    places = _folders(HOME.find(root))
     for split in (s for s in SPLITS if s in places):
         base = places[split]
-        images, truth = named_folder(base, "images"), named_folder(base, "gt")
-        assert images is not None and truth is not None
-        known = files(truth, ".txt")
-        listed = find_images(images)
-        if not listed:
-            raise DataError(f"{images}: no images here; expected 0001.jpg, …")
+        images, truth = subfolder(base, "images"), files(subfolder(base, "gt"), ".txt")
         label_file = named(base, "image_labels.txt")
         labels = read_labels(label_file, faults) if label_file is not None else {}
         found[split] = []
-        for image in listed:
-            annotation = known.get(image.stem) or truth / f"{image.stem}.txt"
+        for image in find_images(images):
             meta = labels.get(image.stem) or labels.get(image.stem.lstrip("0"), {})
-            load = partial(read_heads, annotation, meta, origin)
-            found[split].append(Entry(image.stem, image, annotation, load))
+            found[split].append(entry(image, truth.of(image.stem), read_heads, meta, origin))
+        if not found[split]:
+            raise DataError(f"{images}: no images here; expected 0001.jpg, …")
     return finish(found, faults)
-
-
-def _recognise(root: Path) -> bool:
-    """Only with the label file, or gt lines of six numbers: `images` and `gt` alone could be anybody's."""
-    places = [d for folder in search(root, _is_jhu) for d in _folders(folder).values()]
-    if any(named(d, "image_labels.txt") for d in places):
-        return True
-    for d in places:
-        for path in list(files(named_folder(d, "gt"), ".txt").values())[:5]:
-            try:
-                first = read_text(path).split("\n", 1)[0].split()
-            except DataError:
-                continue
-            if len(first) == len(_COLUMNS):
-                return True
-    return False
 
 
 register(
@@ -159,7 +119,7 @@ register(
         name="jhu-crowd",
         summary="JHU-CROWD++: crowds in all weathers, 2272 train / 500 val / 1600 test",
         entries=entries,
-        recognise=cheaply(_recognise),
+        recognise=HOME.recognise,
         origin=ORIGIN,
         layout="{train,val,test}/{images/0001.jpg, gt/0001.txt, image_labels.txt}",
         expected={"train": (2272, None), "val": (500, None), "test": (1600, None), "*": (4372, 1_515_005)},

@@ -5,54 +5,41 @@
     NWPU-Crowd/mats/0001.mat … 3609.mat          annPoints n × 2, annBoxes n × 4
     NWPU-Crowd/{train,val,test}.txt              `id luminance level` a line
 
-`annotation` says which files are read: json, mat, txt (the `val_gt_loc.txt` of the localization task, see `nwpu_files`), or
-auto: json where there is one, else mat, else txt. Files from before the release of boxes have none. The two numbers of the
-lists are kept in `meta` as `luminance` and `level`. Without lists the ids decide: 3110–3609 are for validation, with 3169 and
-3098 exchanged, those above for testing.
-
-Test images without annotation open as the split `test-hidden`: their samples have no points and `meta["hidden"]`. Its name
-keeps them out of training and of everything that asks for `test`; `papm.data.require_annotated` refuses to evaluate them.
-
-Pixel origin: 0. The coordinates are fractions of pixels from a web annotation tool; half a pixel of doubt remains.
+`annotation` says which files are read: json, mat, txt (the `val_gt_loc.txt` of the localization task, see `nwpu_files`), or the
+first of these that is there. Files from before the release of boxes have none. Test images without annotation open as the split
+`test-hidden`. Pixel origin: 0, coordinates of a web annotation tool.
 """
 
 from __future__ import annotations
 
-import json
 import logging
 import re
-from collections.abc import Callable, Mapping
-from functools import partial
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal, get_args
 
 import numpy as np
-import torch
 
 from papm.data.base import Annotation, Entry, Reader, register
 from papm.data.nwpu_files import Objects, read_ground_truth
-from papm.data.readers.faults import Fault, Faults, read_text
+from papm.data.readers.faults import Fault, Faults
+from papm.data.readers.jsonfile import load_json
 from papm.data.readers.matfile import load_mat
+from papm.data.readers.numbers import Array, boxed, corners, table, tensor, whole
 from papm.data.readers.published import (
-    Array,
+    Home,
     Listed,
     by_stem,
-    cheaply,
     children,
-    corners,
-    extents,
+    entry,
     files,
     finish,
     hidden_entry,
     named,
     named_folder,
-    only_one,
-    read_list,
-    search,
-    table,
-    tensor,
+    read_lists,
 )
-from papm.errors import ConfigError, DataError
+from papm.errors import DataError
 from papm.images import find_images, is_image_name
 
 logger = logging.getLogger(__name__)
@@ -60,7 +47,7 @@ logger = logging.getLogger(__name__)
 ORIGIN = 0.0
 SPLITS = ("train", "val", "test")
 HIDDEN = "test-hidden"
-KINDS = ("auto", "json", "mat", "txt")
+Kind = Literal["auto", "json", "mat", "txt"]
 _FIRST_VAL, _FIRST_TEST = 3110, 3610
 _EXCHANGED = {3169: "train", 3098: "val"}
 _EXPECTED = "a MATLAB 5 file with annPoints of n × 2 numbers"
@@ -68,12 +55,7 @@ _EXPECTED = "a MATLAB 5 file with annPoints of n × 2 numbers"
 
 def read_json(path: Path, meta: Mapping[str, Any] | None = None, origin: float = ORIGIN) -> Annotation:
     """Heads of one JSON file."""
-    try:
-        content = json.loads(read_text(path))
-    except json.JSONDecodeError as e:
-        raise DataError(f"{path}:{e.lineno}: not valid JSON ({e.msg})") from e
-    except (RecursionError, ValueError) as e:  # nested beyond reason, or a number of thousands of digits
-        raise DataError(f"{path}: not usable JSON ({e})") from e
+    content = load_json(path)
     if not isinstance(content, dict) or not isinstance(content.get("points"), list):
         raise DataError(f'{path}: no list "points"; expected {{"points": [[x, y], …], "boxes": [[x1, y1, x2, y2], …]}}')
     points = _numbers(path, content["points"], "points", 2)
@@ -111,17 +93,13 @@ def _annotation(path: Path, points: Array, boxes: Array | None, meta: dict[str, 
         boxes = None
     if boxes is None:
         return Annotation(tensor(points, origin), meta=meta)
-    boxes = corners(boxes)
-    return Annotation(tensor(points, origin), boxes=tensor(boxes, origin), extents=extents(boxes), meta=meta)
+    return boxed(points, corners(boxes), origin, meta=meta)
 
 
-def _from_text(path: Path, image: str, objects: Objects | None, meta: dict[str, Any], origin: float) -> Annotation:
-    if objects is None:
-        raise DataError(f"{path}: has no line for the image {image}")
+def _from_text(path: Path, objects: Objects, meta: dict[str, Any], origin: float) -> Annotation:
     short = 2 * objects.sigma_s  # of w² + h² = 4σ_l² with min(w, h) = 2σ_s, so w·h is known, which side is which is not
     long = np.sqrt(np.maximum(4 * objects.sigma_l**2 - short**2, short**2))
-    size = torch.from_numpy(np.sqrt(short * long).astype(np.float32))
-    return Annotation(tensor(objects.points, origin), extents=size, meta=meta)
+    return Annotation(tensor(objects.points, origin), extents=tensor(np.sqrt(short * long)), meta=meta)
 
 
 # --- the folder --------------------------------------------------------------------------------------------------------
@@ -144,58 +122,48 @@ def _is_nwpu(folder: Path) -> bool:
     return bool(_image_folders(folder)) and (bool(_truth(folder)) or any(_gt_loc(folder, s) for s in SPLITS))
 
 
-def _recognise(root: Path) -> bool:
+def _surely(folder: Path) -> bool:
     """Images that are called 0001 … 5109: other datasets were brought into these folders too."""
-    found = search(root, _is_nwpu)
-    if len(found) != 1:
-        return False
-    for d in _image_folders(found[0]):
-        try:
-            names = [p.name for p in d.iterdir() if is_image_name(p.name)]
-        except OSError:
-            return False
-        if names:
+    for d in _image_folders(folder):
+        if names := [p.name for p in d.iterdir() if is_image_name(p.name)]:
             return all(re.fullmatch(r"[0-9]{4}\.[a-zA-Z]+", n) for n in names[:20])
     return False
 
 
-def entries(root: Path, *, annotation: str = "auto", origin: float = ORIGIN) -> dict[str, list[Entry]]:
+HOME = Home("NWPU-Crowd", _is_nwpu, "images, jsons or mats, and train.txt", surely=_surely)
+
+
+def entries(root: Path, *, annotation: Kind = "auto", origin: float = ORIGIN) -> dict[str, list[Entry]]:
     """Images of train and val, and of the test list: `test` where annotated, `test-hidden` where not."""
-    if annotation not in KINDS:
-        raise ConfigError(f"annotation='{annotation}' for nwpu; known: {', '.join(KINDS)}")
-    folder = only_one(search(root, _is_nwpu), "NWPU-Crowd", root)
-    if folder is None:
-        raise DataError(f"{root}: no NWPU-Crowd here; give the folder that holds images, jsons or mats, and train.txt")
+    folder = HOME.find(root)
     images = by_stem(i for d in _image_folders(folder) for i in find_images(d))
     faults: list[Fault] = Faults()
-    lists = _lists(folder, images, faults)
-    loaders = _Loaders(folder, annotation, origin)
+    lists = read_lists(folder, {split: split for split in SPLITS}, images, faults) or _by_number(images, faults)
+    annotations = _Annotations(folder, annotation, origin)
     found: dict[str, list[Entry]] = {}
     for split in (s for s in SPLITS if s in lists):
         for listed in lists[split]:
-            image = listed.image
-            source = loaders.of(image, split, _meta(listed))
-            if source is not None:
-                found.setdefault(split, []).append(Entry(image.stem, image, *source))
+            annotated = annotations.entry(listed, split)
+            if annotated is not None:
+                found.setdefault(split, []).append(annotated)
             elif split == "test":
-                found.setdefault(HIDDEN, []).append(hidden_entry(image))
+                found.setdefault(HIDDEN, []).append(hidden_entry(listed.image))
             else:
-                faults.append(Fault(image, None, f"no annotation; expected {loaders.expected(image)}"))
+                faults.append(
+                    Fault(listed.image, None, f"no annotation; expected {annotations.expected(listed.image)}")
+                )
     if not found and not faults:
         raise DataError(f"{folder}: no images here; expected images/0001.jpg … 5109.jpg")
     return finish(found, faults)
 
 
-class _Loaders:
+class _Annotations:
     """Finds the annotation of an image among the kinds of files that are there."""
 
-    def __init__(self, folder: Path, kind: str, origin: float) -> None:
-        truth = _truth(folder)
-        self.folder, self.origin = folder, origin
-        wanted = ("json", "mat", "txt") if kind == "auto" else (kind,)
-        self.tables: dict[str, dict[str, Path]] = {
-            k: files(truth[k], f".{k}") for k in ("json", "mat") if k in wanted and k in truth
-        }
+    def __init__(self, folder: Path, kind: Kind, origin: float) -> None:
+        self.origin = origin
+        wanted = get_args(Kind)[1:] if kind == "auto" else (kind,)
+        self.tables = {k: files(d, f".{k}") for k, d in _truth(folder).items() if k in wanted}
         self.text: dict[str, tuple[Path, dict[int, Objects]]] = {}
         if "txt" in wanted and not any(self.tables.values()):
             paths = {s: p for s in SPLITS if (p := _gt_loc(folder, s)) is not None}
@@ -203,15 +171,16 @@ class _Loaders:
         if not any(self.tables.values()) and not self.text:
             raise DataError(f"{folder}: no annotations of the kind {kind}; expected jsons/, mats/ or val_gt_loc.txt")
 
-    def of(self, image: Path, split: str, meta: dict[str, Any]) -> tuple[Path, Callable[[], Annotation]] | None:
-        for kind, read in (("json", read_json), ("mat", read_mat)):
-            if path := self.tables.get(kind, {}).get(image.stem):
-                return path, partial(read, path, meta, self.origin)
-        if split in self.text and image.stem.isascii() and image.stem.isdigit() and len(image.stem) < 10:
-            path, objects = self.text[split]
-            found = objects.get(int(image.stem))
-            if found is not None:
-                return path, partial(_from_text, path, image.stem, found, meta, self.origin)
+    def entry(self, listed: Listed, split: str) -> Entry | None:
+        image, fields = listed.image, zip(("luminance", "level"), map(whole, listed.rest))
+        meta = {key: number for key, number in fields if number is not None}
+        for kind, known in self.tables.items():
+            if path := known.get(image.stem):
+                return entry(image, path, read_json if kind == "json" else read_mat, meta, self.origin)
+        path, objects = self.text.get(split, (image, {}))
+        number = whole(image.stem)
+        if number in objects:
+            return entry(image, path, _from_text, objects[number], meta, self.origin)
         return None
 
     def expected(self, image: Path) -> str:
@@ -220,25 +189,15 @@ class _Loaders:
         return " or ".join(f"{k}s/{image.stem}.{k}" for k in self.tables)
 
 
-def _lists(folder: Path, images: Mapping[str, Path], faults: list[Fault]) -> dict[str, list[Listed]]:
-    paths = {s: p for s in SPLITS if (p := named(folder, f"{s}.txt")) is not None}
-    if paths:
-        return {s: read_list(p, images, faults) for s, p in paths.items()}
+def _by_number(images: Mapping[str, Path], faults: list[Fault]) -> dict[str, list[Listed]]:
     out: dict[str, list[Listed]] = {}
     for stem, image in images.items():
-        if stem.isascii() and stem.isdigit() and len(stem) < 10:
-            n = int(stem)
-            by_id = "train" if n < _FIRST_VAL else "val" if n < _FIRST_TEST else "test"
-            out.setdefault(_EXCHANGED.get(n, by_id), []).append(Listed(image, 0))
-        else:
+        if (n := whole(stem)) is None:
             faults.append(Fault(image, None, "the name of an image of NWPU-Crowd is its number, such as 3110.jpg"))
+            continue
+        split = "train" if n < _FIRST_VAL else "val" if n < _FIRST_TEST else "test"
+        out.setdefault(_EXCHANGED.get(n, split), []).append(Listed(image))
     return out
-
-
-def _meta(listed: Listed) -> dict[str, Any]:
-    """`luminance` and `level` where the list gives them as whole numbers."""
-    found = zip(("luminance", "level"), listed.rest)
-    return {k: int(v) for k, v in found if v.isascii() and v.isdigit() and len(v) < 10}
 
 
 register(
@@ -246,7 +205,7 @@ register(
         name="nwpu",
         summary="NWPU-Crowd: crowds with boxes, 3109 train / 500 val / 1500 test (annotations of test not published)",
         entries=entries,
-        recognise=cheaply(_recognise),
+        recognise=HOME.recognise,
         origin=ORIGIN,
         layout="{images/0001.jpg, jsons/0001.json or mats/0001.mat, train.txt, val.txt, test.txt}",
         expected={"train": (3109, None), "val": (500, None), HIDDEN: (1500, None)},

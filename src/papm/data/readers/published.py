@@ -1,4 +1,4 @@
-"""What the readers of published datasets share: finding the folder, lists of image names, rows of numbers, boxes.
+"""What the readers of published datasets share: finding the folder, its files, and lists of image names.
 
 Nothing here walks a tree without bounds: a dataset is looked for at most three levels below the folder a user names, in at
 most `_MAX_FOLDERS` folders, so that neither a loop of links nor a home directory keeps it busy. Names read from a file are
@@ -8,33 +8,25 @@ looked up among the images that were listed, never joined to a path.
 from __future__ import annotations
 
 import os
-import re
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import torch
-from numpy.typing import NDArray
-from torch import Tensor
 
 from papm.data.base import Annotation, Entry
 from papm.data.readers.faults import (
-    MAX_COORDINATE,
     AnnotationError,
     Fault,
-    Faults,
-    coordinate,
-    read_text,
     safe_relative,
 )
+from papm.data.readers.numbers import parse_lines
 from papm.errors import DataError
 from papm.images import find_images, natural_key
 
-Array = NDArray[np.float64]
 _MAX_FOLDERS = 500
-_NUMBERS = re.compile(r"[0-9eE+.\-\s,]*")  # what rows of numbers are written with; the rest is told by `coordinate`
 
 
 # --- folders -----------------------------------------------------------------------------------------------------------
@@ -65,16 +57,12 @@ def named_folder(folder: Path, *names: str) -> Path | None:
     return next((found[n.lower()] for n in names if n.lower() in found), None)
 
 
-def cheaply(recognise: Callable[[Path], bool]) -> Callable[[Path], bool]:
-    """A recogniser that says no where a folder cannot be read, instead of raising."""
-
-    def quiet(root: Path) -> bool:
-        try:
-            return recognise(root)
-        except (DataError, OSError):
-            return False
-
-    return quiet
+def subfolder(folder: Path, *names: str) -> Path:
+    """`named_folder` where it has to be."""
+    found = named_folder(folder, *names)
+    if found is None:
+        raise DataError(f"{folder}: has no folder '{names[0]}'")
+    return found
 
 
 def search(root: Path, is_it: Callable[[Path], bool], depth: int = 2) -> list[Path]:
@@ -88,6 +76,37 @@ def search(root: Path, is_it: Callable[[Path], bool], depth: int = 2) -> list[Pa
             break
         level = [c for d in level for c in children(d)]
     return []
+
+
+@dataclass(frozen=True)
+class Home:
+    """How the folder of a published dataset is known, and what a user is told where there is none."""
+
+    dataset: str
+    is_it: Callable[[Path], bool]
+    holds: str  # in words
+    depth: int = 2
+    surely: Callable[[Path], bool] | None = None  # what else a folder must show that nobody has named
+
+    def find(self, root: Path) -> Path:
+        """The dataset's folder, at or below `root`; DataError where there is none, or several."""
+        found = search(root, self.is_it, self.depth)
+        if len(found) > 1:
+            some = ", ".join(str(p) for p in found[:3])
+            raise DataError(
+                f"{root}: {len(found)} copies of {self.dataset} here ({some}); give the folder of one of them"
+            )
+        if not found:
+            raise DataError(f"{root}: no {self.dataset} here; give the folder that holds {self.holds}")
+        return found[0]
+
+    def recognise(self, root: Path) -> bool:
+        """Whether `root` holds this dataset, once; no where a folder cannot be read."""
+        try:
+            found = search(root, self.is_it, self.depth)
+            return len(found) == 1 and (self.surely is None or self.surely(found[0]))
+        except (DataError, OSError):
+            return False
 
 
 def images_below(folder: Path, depth: int = 2) -> list[Path]:
@@ -107,14 +126,35 @@ def by_stem(paths: Iterable[Path]) -> dict[str, Path]:
     return out
 
 
-def files(folder: Path | None, suffix: str) -> dict[str, Path]:
-    """The files of a folder with this suffix (in any case), by name without it."""
-    if folder is None:
-        return {}
+class Files(dict[str, Path]):
+    """The files of a folder with one suffix, by name without it."""
+
+    def __init__(self, folder: Path, suffix: str, found: Iterable[Path]) -> None:
+        super().__init__(by_stem(found))
+        self.folder, self.suffix = folder, suffix
+
+    def of(self, stem: str) -> Path:
+        """The file of that name; where it should be when it is missing."""
+        return self.get(stem) or self.folder / f"{stem}{self.suffix}"
+
+
+def files(folder: Path, suffix: str) -> Files:
+    """The files of a folder with this suffix, in any case."""
     try:
-        return by_stem(sorted(p for p in folder.iterdir() if p.suffix.lower() == suffix and not p.name.startswith(".")))
+        found = sorted(p for p in folder.iterdir() if p.suffix.lower() == suffix and not p.name.startswith("."))
     except OSError as e:
         raise DataError(f"{folder}: cannot list this folder ({e.strerror or e})") from e
+    return Files(folder, suffix, found)
+
+
+def entry(image: Path, annotation: Path, read: Callable[..., Annotation], *options: Any) -> Entry:
+    """An image whose annotation is `read(annotation, *options)`."""
+    return Entry(image.stem, image, annotation, partial(read, annotation, *options))
+
+
+def hidden_entry(image: Path) -> Entry:
+    """An image whose annotation its authors keep for themselves: no points, and `meta` says so."""
+    return Entry(image.stem, image, None, partial(Annotation, torch.zeros(0, 2), meta={"hidden": True}))
 
 
 # --- lists of images ---------------------------------------------------------------------------------------------------
@@ -125,34 +165,37 @@ class Listed:
     """One line of a list: the image it names and the fields after the name."""
 
     image: Path
-    line: int
     rest: tuple[str, ...] = ()
 
 
 def read_list(path: Path, images: Mapping[str, Path], faults: list[Fault]) -> list[Listed]:
     """The images that a list names, one a line (with or without folder and suffix); what is wrong goes to `faults`."""
-    out: list[Listed] = []
-    seen: dict[Path, int] = {}
-    for number, text in enumerate(read_text(path).split("\n"), start=1):
-        cells = text.split()
-        if not cells:
-            continue
-        try:
-            name = safe_relative(cells[0]).name
-        except ValueError as e:
-            faults.append(Fault(path, number, str(e)))
-            continue
+    seen: set[Path] = set()
+    before = len(faults)
+
+    def parse(text: str) -> Listed:
+        first, *rest = text.split()
+        name = safe_relative(first.lstrip("/")).name
         image = images.get(name) or images.get(name.rpartition(".")[0])
         if image is None:
-            faults.append(Fault(path, number, f"names the image {name[:80]!r}, which is not among the images"))
-        elif image in seen:
-            faults.append(Fault(path, number, f"names {name[:80]!r} a second time (also on line {seen[image]})"))
-        else:
-            seen[image] = number
-            out.append(Listed(image, number, tuple(cells[1:])))
-    if not out and not faults:
+            raise ValueError(f"names the image {name[:80]!r}, which is not among the images")
+        if image in seen:
+            raise ValueError(f"names {name[:80]!r} a second time")
+        seen.add(image)
+        return Listed(image, tuple(rest))
+
+    out = [listed for _, listed in parse_lines(path, parse, faults)]
+    if not out and len(faults) == before:
         faults.append(Fault(path, None, "names no image"))
     return out
+
+
+def read_lists(
+    folder: Path, names: Mapping[str, str], images: Mapping[str, Path], faults: list[Fault]
+) -> dict[str, list[Listed]]:
+    """`read_list` of each split whose list is in the folder; `names` are split → list, without `.txt`."""
+    paths = {split: path for split, name in names.items() if (path := named(folder, f"{name}.txt")) is not None}
+    return {split: read_list(path, images, faults) for split, path in paths.items()}
 
 
 def finish(found: Mapping[str, Sequence[Entry]], faults: Sequence[Fault]) -> dict[str, list[Entry]]:
@@ -160,110 +203,3 @@ def finish(found: Mapping[str, Sequence[Entry]], faults: Sequence[Fault]) -> dic
     if faults:
         raise AnnotationError(faults, found)
     return {split: list(entries) for split, entries in found.items()}
-
-
-# --- numbers -----------------------------------------------------------------------------------------------------------
-
-
-def number_rows(path: Path, names: Sequence[str], least: int | None = None) -> tuple[Array, list[int]]:
-    """Rows of numbers [n, len(names)] with their lines; a row may end after `least` numbers, the rest are zero.
-
-    Numbers are separated by spaces, tabs or commas. Raises AnnotationError with every bad line.
-    """
-    width, least = len(names), len(names) if least is None else least
-    rows: list[list[float]] = []
-    lines: list[int] = []
-    faults: list[Fault] = Faults()
-    for number, text in enumerate(read_text(path).split("\n"), start=1):
-        cells = text.replace(",", " ").split()
-        if not cells:
-            continue
-        if not least <= len(cells) <= width:
-            wanted = f"'{' '.join(names)}'"
-            faults.append(Fault(path, number, f"expected {wanted}, found {len(cells)} fields: {text.strip()[:60]!r}"))
-            continue
-        try:
-            rows.append(numbers(cells, names) + [0.0] * (width - len(cells)))
-            lines.append(number)
-        except ValueError as e:
-            faults.append(Fault(path, number, str(e)))
-    if faults:
-        raise AnnotationError(faults)
-    return np.array(rows, dtype=np.float64).reshape(-1, width), lines
-
-
-def numbers(cells: Sequence[str], names: Sequence[str]) -> list[float]:
-    """Finite numbers that could be pixels; ValueError names the one that is not."""
-    if _NUMBERS.fullmatch("".join(cells)):
-        try:
-            values = [float(c) for c in cells]
-            if all(-MAX_COORDINATE <= v <= MAX_COORDINATE for v in values):
-                return values
-        except ValueError:
-            pass
-    return [coordinate(c, n) for c, n in zip(cells, names)]
-
-
-def table(path: Path, value: Any, what: str, columns: int) -> Array:
-    """An array of a .mat file, or nested lists of a JSON file, as finite numbers [n, columns]; empty ones have n = 0."""
-    try:
-        array = np.asarray(value)
-    except ValueError as e:  # lists of different lengths
-        raise DataError(f"{path}: {what} is not a table of {columns} columns") from e
-    if array.size == 0:
-        return np.zeros((0, columns))
-    if array.dtype.kind not in "fiu" or array.ndim != 2 or array.shape[1] != columns:
-        shape = "×".join(map(str, array.shape)) or "one value"
-        raise DataError(f"{path}: {what} is {shape} of {array.dtype}, expected n × {columns} numbers")
-    out = array.astype(np.float64)
-    bad = np.flatnonzero(~(np.abs(out) <= MAX_COORDINATE).all(1))  # NaN compares false
-    if len(bad):
-        row = ", ".join(f"{v:g}" for v in out[bad[0]])
-        raise DataError(f"{path}: row {bad[0] + 1} of {what} is ({row}), not a pixel position")
-    return out
-
-
-def tensor(array: Array, origin: float = 0.0) -> Tensor:
-    """float32, moved to our pixel convention."""
-    return torch.from_numpy((array + origin).astype(np.float32))
-
-
-def corners(boxes: Array) -> Array:
-    """Boxes [n, 4] as x1 ≤ x2, y1 ≤ y2, whichever corners a file gives.
-
-    >>> corners(np.array([[9.0, 2.0, 1.0, 4.0]])).tolist()
-    [[1.0, 2.0, 9.0, 4.0]]
-    """
-    return np.hstack([np.minimum(boxes[:, :2], boxes[:, 2:]), np.maximum(boxes[:, :2], boxes[:, 2:])])
-
-
-def extents(boxes: Array) -> Tensor:
-    """The size of each object: the side of the square of equal area, √(w·h)."""
-    return tensor(np.sqrt(np.prod(boxes[:, 2:] - boxes[:, :2], axis=1)))
-
-
-# --- images without annotations ----------------------------------------------------------------------------------------
-
-
-def hidden_entry(image: Path) -> Entry:
-    """An image whose annotation its authors keep for themselves: no points, and `meta` says so."""
-    return Entry(image.stem, image, None, _hidden)
-
-
-def _hidden() -> Annotation:
-    return Annotation(torch.zeros(0, 2), meta={"hidden": True})
-
-
-def only_one(found: Sequence[Path], dataset: str, root: Path) -> Path | None:
-    """The folder found; DataError when there are several and the user has to say which."""
-    if len(found) > 1:
-        some = ", ".join(str(p) for p in found[:3])
-        raise DataError(f"{root}: {len(found)} copies of {dataset} here ({some}); give the folder of one of them")
-    return found[0] if found else None
-
-
-def held_out(count: int, fraction: float, seed: int) -> Collection[int]:
-    """Indices of a seeded share: the draw that `splits.hold_out` begins with, which then looks for objects."""
-    order = np.random.default_rng([seed, 3]).permutation(count)
-    k = min(max(1, round(fraction * count)), count - 1)
-    return set(order[:k].tolist())

@@ -5,44 +5,23 @@
 `part_A` and `ground-truth` (as in a widely used copy) do as well, and ROOT may be the part's folder itself. Points outside
 their image are kept: they count in published figures.
 
-Pixel origin: −0.5. The files come from MATLAB, where the centre of the first pixel is 1 and an image spans [0.5, W + 0.5].
-Checked on part A, where three readings are possible (x_ours = x_file + origin):
-
-    file coordinates        origin   gradient-symmetry axis it predicts   border it predicts
-    0-based pixel indices    +0.5     0                                   [-0.5, W - 0.5]
-    0-based, as ours          0      -0.5                                 [0, W]
-    1-based (MATLAB)         -0.5    -1                                   [0.5, W + 0.5]
-
-1. Heads are symmetric left to right on average. The mean gradient magnitude along the row through each point (461 images,
-   up to 500 points each) is mirror-symmetric about array column x_file − 1.0; bootstrap over images, 95 %: −1.1 … −0.85.
-   Two smoothing widths and two window widths give −0.95 … −1.05; a third of the training images alone −0.8, wherever the
-   window is centred. (Mean brightness is too flat to decide, −1.6 … 2.5; local variance only echoes the window's centre.)
-2. The border [e, W + e] at which as many points lie near the left as near the right edge has e = 0.40 (90 %: 0.29 … 0.48).
-   Images whose longer side is not 1024 give 0.48 (0.34 … 0.68) with strips of 2 px and 0.66 (0.48 … 0.80) with 4 px; those of
-   exactly 1024 give 0.28 and 0.16: they look as if annotated larger and scaled down together with their coordinates, which
-   shrinks the half pixel by the same factor.
-3. No coordinate equals 0, 0.5, 1 or W exactly, so there is no clipping to read a limit from, and single crops with both
-   dots drawn do not tell half a pixel apart.
-
-So −0.5 is supported by content and by borders; the remaining doubt is below half a pixel. With it 17 points of part A fall
-out of their image and 16 come in: 294 train / 108 test points lie outside in the files' coordinates, 294 / 109 in ours.
-Part B was not examined; the same origin is assumed.
+Pixel origin: −0.5. The files come from MATLAB, where the centre of the first pixel is 1 and an image spans [0.5, W + 0.5];
+docs/datasets.md has how that was measured on part A. Part B was not examined; the same origin is assumed.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-import torch
 
 from papm.data.base import Annotation, Entry, Reader, register
-from papm.data.readers.faults import MAX_COORDINATE
 from papm.data.readers.matfile import load_mat
+from papm.data.readers.numbers import table, tensor
+from papm.data.readers.published import Home, entry, subfolder
 from papm.errors import DataError
 from papm.images import find_images
 
@@ -53,7 +32,6 @@ EXPECTED: dict[str, dict[str, tuple[int, int | None]]] = {
     "B": {"train": (400, None), "test": (316, None), "*": (716, 88_488)},
 }
 SPLITS = ("train", "test")
-GROUND_TRUTH = ("ground_truth", "ground-truth")
 
 
 def read_points(path: Path, origin: float = ORIGIN) -> Annotation:
@@ -62,45 +40,7 @@ def read_points(path: Path, origin: float = ORIGIN) -> Annotation:
     info = _unwrap(load_mat(path, "image_info", expected=expected)["image_info"])
     if not isinstance(info, np.ndarray | np.void) or "location" not in (info.dtype.names or ()):
         raise DataError(f"{path}: 'image_info' has no field 'location'; expected {expected}")
-    location = np.asarray(_unwrap(info["location"]))
-    if location.size == 0:
-        return Annotation(torch.zeros(0, 2))
-    if location.dtype.kind not in "fiu" or location.ndim != 2 or location.shape[1] != 2:
-        shape = "×".join(map(str, location.shape))
-        raise DataError(f"{path}: 'location' is {shape} of {location.dtype}; expected {expected}")
-    xy = location.astype(np.float64)
-    bad = np.flatnonzero(~(np.abs(xy) <= MAX_COORDINATE).all(1))  # NaN compares false
-    if len(bad):
-        x, y = xy[bad[0]]
-        raise DataError(f"{path}: row {bad[0] + 1} of 'location' is ({x:g}, {y:g}), not a pixel position")
-    return Annotation(torch.from_numpy((xy + origin).astype(np.float32)))
-
-
-def entries(root: Path, *, part: str, origin: float = ORIGIN) -> dict[str, list[Entry]]:
-    """Images of each split with the .mat file that should belong to each. `origin=0` keeps the files' coordinates."""
-    folder = _part_folder(root, part)
-    if folder is None:
-        raise DataError(
-            f"{root}: no ShanghaiTech part {part} here; give the folder that holds part_{part}_final/"
-            "{train,test}_data/{images,ground_truth}, or part_" + part + "_final itself"
-        )
-    found: dict[str, list[Entry]] = {}
-    for split in SPLITS:
-        base = folder / f"{split}_data"
-        if not base.is_dir():
-            continue
-        images = find_images(base / "images") if (base / "images").is_dir() else []
-        if not images:
-            raise DataError(f"{base / 'images'}: no images here; expected IMG_1.jpg, IMG_2.jpg, …")
-        truth = next((base / g for g in GROUND_TRUTH if (base / g).is_dir()), None)
-        if truth is None:
-            raise DataError(f"{base}: no folder 'ground_truth' (or 'ground-truth') beside 'images'")
-        found[split] = [_entry(image, truth / f"GT_{image.stem}.mat", origin) for image in images]
-    return found
-
-
-def _entry(image: Path, annotation: Path, origin: float) -> Entry:
-    return Entry(image.stem, image, annotation, partial(read_points, annotation, origin))
+    return Annotation(tensor(table(path, _unwrap(info["location"]), "'location'", 2), origin))
 
 
 def _unwrap(value: Any) -> Any:
@@ -110,8 +50,7 @@ def _unwrap(value: Any) -> Any:
     return value
 
 
-def _is_part(folder: Path) -> bool:
-    return any((folder / f"{s}_data" / "images").is_dir() for s in SPLITS)
+# --- the folder --------------------------------------------------------------------------------------------------------
 
 
 def _part_named(folder: Path) -> str | None:
@@ -122,32 +61,30 @@ def _part_named(folder: Path) -> str | None:
     return None
 
 
-def _part_folder(root: Path, part: str) -> Path | None:
-    """The folder of a part: below the root or one level further down, else the root itself if not the other part's."""
-    if not root.is_dir():
-        return None
-    if _is_part(root):
-        return root if _part_named(root) in (part, None) else None
-    children = sorted(d for d in root.iterdir() if d.is_dir())
-    for place in (root, *children):
-        for name in (f"part_{part}_final", f"part_{part}", f"part_{part.lower()}_final", f"part_{part.lower()}"):
-            if _is_part(place / name):
-                return place / name
-    return None
+def _home(part: str) -> Home:
+    return Home(
+        f"ShanghaiTech part {part}",
+        lambda d: any((d / f"{s}_data" / "images").is_dir() for s in SPLITS) and _part_named(d) in (part, None),
+        f"part_{part}_final/{{train,test}}_data/{{images,ground_truth}}, or part_{part}_final itself",
+        surely=lambda d: _part_named(d) == part,
+    )
 
 
-def _recognise(part: str) -> Callable[[Path], bool]:
-    other = "B" if part == "A" else "A"
+HOMES = {part: _home(part) for part in "AB"}
 
-    def recognise(root: Path) -> bool:
-        """Only when the folder says which part it is: named so, or holding this part and not the other."""
-        if not root.is_dir():
-            return False
-        if _is_part(root):
-            return _part_named(root) == part
-        return _part_folder(root, part) is not None and _part_folder(root, other) is None
 
-    return recognise
+def entries(root: Path, *, part: str, origin: float = ORIGIN) -> dict[str, list[Entry]]:
+    """Images of each split with the .mat file that should belong to each. `origin=0` keeps the files' coordinates."""
+    folder = HOMES[part].find(root)
+    found: dict[str, list[Entry]] = {}
+    for split in (s for s in SPLITS if (folder / f"{s}_data").is_dir()):
+        base = folder / f"{split}_data"
+        images = find_images(base / "images") if (base / "images").is_dir() else []
+        if not images:
+            raise DataError(f"{base / 'images'}: no images here; expected IMG_1.jpg, IMG_2.jpg, …")
+        truth = subfolder(base, "ground_truth", "ground-truth")
+        found[split] = [entry(image, truth / f"GT_{image.stem}.mat", read_points, origin) for image in images]
+    return found
 
 
 for _part, _what in (
@@ -159,7 +96,7 @@ for _part, _what in (
             name=f"shanghaitech-{_part.lower()}",
             summary=f"ShanghaiTech part {_part}: {_what}",
             entries=partial(entries, part=_part),
-            recognise=_recognise(_part),
+            recognise=HOMES[_part].recognise,
             origin=ORIGIN,
             expected=EXPECTED[_part],
             layout=f"part_{_part}_final/{{train,test}}_data/{{images/IMG_k.jpg, ground_truth/GT_IMG_k.mat}}",

@@ -3,22 +3,16 @@
     TRANCOS/images/{image-1-000001.jpg, .txt (x y a line), …dots.png (red dots on black), …mask.mat (BW)}
     TRANCOS/image_sets/{training,validation,trainval,test}.txt
 
-`train`, `val` and `test` are the lists training, validation and test; `trainval` is both of the first. With `trainval=true` it
-takes the place of `train`, and there is no `val`: how published figures are trained.
-
-Region of interest: `roi` is the mask. Points outside it are kept in `points`; published figures count inside the mask, which
-holds all points but five of the validation images (so on the test images both counts agree).
-
-Pixel origin: −0.5. Measured on release 3: each of the 46,750 text points (x, y) has its dot at array column x − 1, row y − 1
-of the dot map, none of them elsewhere, so the text counts pixels from 1 and the centre of that pixel is at (x − ½, y − ½).
-`points=dots` reads the dot maps instead: 16 vehicles fewer, since two points on one pixel are one dot.
+With `trainval=true` training and validation images take the place of `train`, as published figures are trained. Points outside
+the mask are kept in `points`. Pixel origin: −0.5, measured: the text counts pixels from 1 (docs/datasets.md).
 """
 
 from __future__ import annotations
 
-import logging
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
+from typing import Literal
 
 import numpy as np
 import torch
@@ -27,27 +21,13 @@ from torch import Tensor
 from papm.data.base import Annotation, Entry, Reader, register
 from papm.data.readers.faults import Fault, Faults
 from papm.data.readers.matfile import load_mat
-from papm.data.readers.published import (
-    by_stem,
-    cheaply,
-    files,
-    finish,
-    named,
-    named_folder,
-    number_rows,
-    only_one,
-    read_list,
-    search,
-    tensor,
-)
-from papm.errors import ConfigError, DataError
+from papm.data.readers.numbers import number_rows, tensor
+from papm.data.readers.published import Home, by_stem, entry, files, finish, named, named_folder, read_lists, subfolder
+from papm.errors import DataError
 from papm.images import find_images, image_size, read_image
-
-logger = logging.getLogger(__name__)
 
 ORIGIN = -0.5
 LISTS = {"train": "training", "val": "validation", "test": "test", "trainval": "trainval"}
-SOURCES = ("auto", "txt", "dots")
 _DOT = 0.5  # pixel index to pixel centre
 
 
@@ -83,41 +63,38 @@ def _is_trancos(folder: Path) -> bool:
     )
 
 
+HOME = Home("TRANCOS", _is_trancos, "images and image_sets/training.txt")
+
+
 def entries(
-    root: Path, *, points: str = "auto", roi: bool = True, trainval: bool = False, origin: float = ORIGIN
+    root: Path,
+    *,
+    points: Literal["auto", "txt", "dots"] = "auto",
+    roi: bool = True,
+    trainval: bool = False,
+    origin: float = ORIGIN,
 ) -> dict[str, list[Entry]]:
     """Images of each list. `points` is txt, dots, or auto (txt where there is one); `roi=false` leaves the masks aside."""
-    if points not in SOURCES:
-        raise ConfigError(f"points='{points}' for trancos; known: {', '.join(SOURCES)}")
-    folder = only_one(search(root, _is_trancos), "TRANCOS", root)
-    if folder is None:
-        raise DataError(f"{root}: no TRANCOS here; give the folder that holds images and image_sets/training.txt")
-    pictures, lists = named_folder(folder, "images"), named_folder(folder, "image_sets")
-    assert pictures is not None and lists is not None
+    folder = HOME.find(root)
+    pictures, lists = subfolder(folder, "images"), subfolder(folder, "image_sets")
     known = by_stem(i for i in find_images(pictures) if not i.stem.endswith("dots"))
-    text, dots, masks = files(pictures, ".txt"), files(pictures, ".png"), files(pictures, ".mat")
-    found: dict[str, list[Entry]] = {}
+    text, dots, masks = (files(pictures, suffix) for suffix in (".txt", ".png", ".mat"))
     faults: list[Fault] = Faults()
-    for split, name in LISTS.items():
-        path = named(lists, f"{name}.txt")
-        if path is None:
-            continue
-        found[split] = []
-        for listed in read_list(path, known, faults):
-            image, stem = listed.image, listed.image.stem
-            use_dots = points == "dots" or (points == "auto" and stem not in text and f"{stem}dots" in dots)
-            if use_dots:
-                annotation = dots.get(f"{stem}dots") or pictures / f"{stem}dots.png"
-                load = partial(read_dots, annotation)
-            else:
-                annotation = text.get(stem) or pictures / f"{stem}.txt"
-                load = partial(read_points, annotation, origin)
-            mask = masks.get(f"{stem}mask")
-            if roi and mask is None and split != "trainval":
-                message = f"its region of interest {stem}mask.mat is missing; fetch it, or open with roi=false"
-                faults.append(Fault(image, None, message))
-            region = partial(read_mask, mask, image) if roi and mask is not None else None
-            found[split].append(Entry(stem, image, annotation, load, region))
+
+    def one(image: Path, needs_mask: bool) -> Entry:
+        stem = image.stem
+        if points == "dots" or (points == "auto" and stem not in text and f"{stem}dots" in dots):
+            made = entry(image, dots.of(f"{stem}dots"), read_dots)
+        else:
+            made = entry(image, text.of(stem), read_points, origin)
+        mask = masks.get(f"{stem}mask")
+        if mask is None and needs_mask:
+            message = f"its region of interest {stem}mask.mat is missing; fetch it, or open with roi=false"
+            faults.append(Fault(image, None, message))
+        return made if mask is None or not roi else replace(made, roi=partial(read_mask, mask, image))
+
+    listed = read_lists(lists, LISTS, known, faults)
+    found = {s: [one(x.image, roi and s != "trainval") for x in xs] for s, xs in listed.items()}
     if trainval:
         whole = found.pop("trainval", None) or [*found.get("train", ()), *found.get("val", ())]
         found = {"train": whole} | {s: es for s, es in found.items() if s == "test"}
@@ -129,7 +106,7 @@ register(
         name="trancos",
         summary="TRANCOS: traffic jams with regions of interest, 403 train / 420 val / 421 test",
         entries=entries,
-        recognise=cheaply(lambda root: len(search(root, _is_trancos)) == 1),
+        recognise=HOME.recognise,
         origin=ORIGIN,
         layout="{images/image-1-000001{.jpg,.txt,dots.png,mask.mat}, image_sets/{training,validation,trainval,test}.txt}",
         expected={"train": (403, 13_543), "val": (420, 16_541), "test": (421, 16_666), "trainval": (823, 30_084)},

@@ -2,55 +2,37 @@
 
     UCF_CC_50/1.jpg, 1_ann.mat … 50.jpg, 50_ann.mat
     UCF-QNRF_ECCV18/{Train,Test}/img_0001.jpg, img_0001_ann.mat
+    UCF-Train-Val-Test/{train,val,test}/img_0001.jpg, img_0001.npy      as the code of the Bayesian loss prepares UCF-QNRF
 
-Copies that part images and annotations into `images` and `ground_truth` do as well, and the folder may be the dataset's, or
-one or two levels above it. So does UCF-QNRF as the code of the Bayesian loss, and that of DM-Count, GL and MAN, prepares it:
-UCF-Train-Val-Test/{train,val,test}/img_0001.jpg, img_0001.npy, whose first two columns are x and y in images that were made
-smaller; points outside were dropped there.
-
-UCF_CC_50 is evaluated by five-fold cross-validation over images 1–10, 11–20, …: it opens as `all` and, for each fold, the ten
-images to test on, `fold1` … `fold5`. `fold=k` gives `train` (the other forty) and `test` (fold k) instead, so that five
-trainings with fold=1 … 5 and the mean of their errors is the published protocol. (Some papers draw the folds at random; which
-images are tested changes the figure.)
-
-UCF-QNRF opens as `train` and `test`; `val=FILE` takes the training images that a list names for validation (as the 120 of the
-Bayesian-loss lists), `val=0.1` a seeded share.
-
-Pixel origin: −0.5, as of MATLAB (the centre of the first pixel is 1). Assumed, not measured: no copy was at hand.
+Copies that part images and annotations into `images` and `ground_truth` do as well. UCF_CC_50 is evaluated by five-fold
+cross-validation over images 1–10, 11–20, …: it opens as `all` and the images to test on, `fold1` … `fold5`; `fold=k` gives
+`train` and `test`. Pixel origin: −0.5, as of MATLAB; assumed, not measured.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from functools import partial
 from pathlib import Path
+from typing import Annotated
 
 from papm.data.base import Annotation, Entry, Reader, register
-from papm.data.readers.faults import Fault, Faults, read_text, safe_relative
+from papm.data.readers.faults import Fault, Faults
 from papm.data.readers.matfile import load_mat
 from papm.data.readers.npyfile import load_npy
-from papm.data.readers.published import (
-    by_stem,
-    cheaply,
-    children,
-    files,
-    finish,
-    held_out,
-    named_folder,
-    only_one,
-    search,
-    table,
-    tensor,
-)
+from papm.data.readers.numbers import table, tensor
+from papm.data.readers.published import Home, by_stem, children, entry, files, finish, named_folder, read_list
+from papm.data.splits import draw
 from papm.errors import ConfigError, DataError
 from papm.images import find_images, is_image_name
+from papm.registry import Range
 
 ORIGIN = -0.5
 FOLDS = 5
+Fold = Annotated[int, Range(f"is a whole number from 1 to {FOLDS}", 1, FOLDS)]
 _FOLD_SIZE = 10
 _ANNOTATIONS = ("ground_truth", "ground-truth", "annotations", "mats", "gt")
-_SPLITS = {"train": "train", "val": "val", "test": "test"}
+_SPLITS = ("train", "val", "test")
 
 
 def read_points(path: Path, origin: float = ORIGIN) -> Annotation:
@@ -63,17 +45,14 @@ def read_points(path: Path, origin: float = ORIGIN) -> Annotation:
     return Annotation(tensor(table(path, points, "'annPoints'", 2), origin))
 
 
-def _pairs(folder: Path) -> list[tuple[Path, Path]]:
+def _entries(folder: Path, origin: float) -> list[Entry]:
     """Each image of a folder with the file its annotation is, or should be."""
     images = find_images(named_folder(folder, "images", "img") or folder)
     beside = images[0].parent if images else folder
     truth = named_folder(folder, *_ANNOTATIONS) or beside
     known = files(truth, ".npy") | files(truth, ".mat")
-    return [(i, known.get(f"{i.stem}_ann") or known.get(i.stem) or truth / f"{i.stem}_ann.mat") for i in images]
-
-
-def _entry(image: Path, annotation: Path, origin: float) -> Entry:
-    return Entry(image.stem, image, annotation, partial(read_points, annotation, origin))
+    paths = [known.get(f"{i.stem}_ann") or known.get(i.stem) or truth / f"{i.stem}_ann.mat" for i in images]
+    return [entry(image, path, read_points, origin) for image, path in zip(images, paths)]
 
 
 def _annotated(folder: Path, name: str, *endings: str) -> bool:
@@ -92,31 +71,21 @@ def _annotated(folder: Path, name: str, *endings: str) -> bool:
 
 # --- UCF_CC_50 ---------------------------------------------------------------------------------------------------------
 
+CC50 = Home(
+    "UCF_CC_50", lambda d: _annotated(d, r"[0-9]{1,2}", "_ann.mat"), "1.jpg and 1_ann.mat … 50.jpg and 50_ann.mat"
+)
 
-def _is_cc50(folder: Path) -> bool:
-    return _annotated(folder, r"[0-9]{1,2}", "_ann.mat")
 
-
-def cc50_entries(root: Path, *, fold: int | None = None, origin: float = ORIGIN) -> dict[str, list[Entry]]:
+def cc50_entries(root: Path, *, fold: Fold | None = None, origin: float = ORIGIN) -> dict[str, list[Entry]]:
     """All images and the ten of each fold; with `fold` the forty to train on and the ten to test on."""
-    if fold is not None and (isinstance(fold, bool) or fold not in range(1, FOLDS + 1)):
-        raise ConfigError(f"fold is a whole number from 1 to {FOLDS}, not {fold!r}")
-    folder = only_one(search(root, _is_cc50), "UCF_CC_50", root)
-    if folder is None:
-        raise DataError(
-            f"{root}: no UCF_CC_50 here; give the folder that holds 1.jpg and 1_ann.mat … 50.jpg and 50_ann.mat"
-        )
-    entries: list[Entry] = []
+    folder = CC50.find(root)
     folds: dict[int, list[Entry]] = {k: [] for k in range(1, FOLDS + 1)}
-    for image, annotation in _pairs(folder):
-        entry = _entry(image, annotation, origin)
-        number = int(image.stem) if re.fullmatch(r"[0-9]{1,2}", image.stem) else 0
-        if not 1 <= number <= FOLDS * _FOLD_SIZE:
-            continue  # a picture that somebody put beside them
-        entries.append(entry)
-        folds[(number - 1) // _FOLD_SIZE + 1].append(entry)
+    for e in _entries(folder, origin):
+        number = int(e.name) if re.fullmatch(r"[0-9]{1,2}", e.name) else 0
+        if 1 <= number <= FOLDS * _FOLD_SIZE:  # else a picture that somebody put beside them
+            folds[(number - 1) // _FOLD_SIZE + 1].append(e)
     if fold is None:
-        return {"all": entries} | {f"fold{k}": es for k, es in folds.items() if es}
+        return {"all": [e for es in folds.values() for e in es]} | {f"fold{k}": es for k, es in folds.items() if es}
     if not folds[fold]:
         raise DataError(f"{folder}: no image of fold {fold}, which is {10 * fold - 9}.jpg to {10 * fold}.jpg")
     return {"train": [e for k, es in folds.items() if k != fold for e in es], "test": folds[fold]}
@@ -125,72 +94,54 @@ def cc50_entries(root: Path, *, fold: int | None = None, origin: float = ORIGIN)
 # --- UCF-QNRF ----------------------------------------------------------------------------------------------------------
 
 
-def _qnrf_folders(folder: Path) -> dict[str, Path]:
-    return {_SPLITS[d.name.lower()]: d for d in children(folder) if d.name.lower() in _SPLITS}
+def _folders(folder: Path) -> dict[str, Path]:
+    there = {d.name.lower(): d for d in children(folder)}
+    return {split: there[split] for split in _SPLITS if split in there}
 
 
 def _is_qnrf(folder: Path) -> bool:
-    return any(_annotated(d, r"img_[0-9]+", "_ann.mat", ".npy") for d in _qnrf_folders(folder).values())
+    return any(_annotated(d, r"img_[0-9]+", "_ann.mat", ".npy") for d in _folders(folder).values())
+
+
+QNRF = Home("UCF-QNRF", _is_qnrf, "Train and Test with img_0001.jpg and img_0001_ann.mat")
 
 
 def qnrf_entries(
     root: Path, *, val: str | float | None = None, val_seed: int = 0, origin: float = ORIGIN
 ) -> dict[str, list[Entry]]:
     """Images of Train and Test; `val` takes some of the training images for validation: a list file, or a share."""
-    folder = only_one(search(root, _is_qnrf), "UCF-QNRF", root)
-    if folder is None:
-        raise DataError(
-            f"{root}: no UCF-QNRF here; give the folder that holds Train and Test with img_0001.jpg and img_0001_ann.mat"
-        )
+    folder = QNRF.find(root)
     found: dict[str, list[Entry]] = {}
-    places = _qnrf_folders(folder)
-    for split in _SPLITS:
-        if split in places:
-            found[split] = [_entry(image, annotation, origin) for image, annotation in _pairs(places[split])]
-            if not found[split]:
-                raise DataError(f"{places[split]}: no images here; expected img_0001.jpg, img_0002.jpg, …")
+    for split, place in _folders(folder).items():
+        found[split] = _entries(place, origin)
+        if not found[split]:
+            raise DataError(f"{place}: no images here; expected img_0001.jpg, img_0002.jpg, …")
     if val is None:
         return found
     if "val" in found:
         raise ConfigError(f"{folder} has a folder of validation images already; leave out val=")
-    train = found.get("train", [])
+    train = found.pop("train", [])
     faults: list[Fault] = Faults()
-    chosen = _validation(val, val_seed, train, root, faults)
-    parts = {
-        "train": [e for i, e in enumerate(train) if i not in chosen],
-        "val": [e for i, e in enumerate(train) if i in chosen],
-    }
-    return finish({**parts, **{s: es for s, es in found.items() if s == "test"}}, faults)
+    chosen = _validation(val, val_seed, [e.image for e in train], root, faults)
+    parts = {"train": [e for e in train if e.image not in chosen], "val": [e for e in train if e.image in chosen]}
+    return finish(parts | found, faults)
 
 
-def _validation(val: str | float, seed: int, train: Sequence[Entry], root: Path, faults: list[Fault]) -> set[int]:
+def _validation(val: str | float, seed: int, train: Sequence[Path], root: Path, faults: list[Fault]) -> set[Path]:
+    """The training images that a list names, or a seeded share of them."""
     if isinstance(val, int | float):
         if isinstance(val, bool) or not 0 < val < 1 or len(train) < 2:
             raise ConfigError(
                 f"val is a share between 0 and 1 of at least two training images, or a list file; got {val!r}"
             )
-        return set(held_out(len(train), val, seed))
+        order, k = draw(len(train), val, seed)
+        return {train[i] for i in order[:k]}
     path = next((p for p in (Path(val).expanduser(), root / val) if p.is_file()), None)
     if path is None:
         raise DataError(f"{val}: no such list of validation images, neither here nor in {root}")
-    index = {image: i for i, image in enumerate(by_stem(e.image for e in train))}
-    out: set[int] = set()
-    for number, text in enumerate(read_text(path).split("\n"), start=1):
-        if not text.strip():
-            continue
-        try:
-            name = Path(safe_relative(text.split()[0].lstrip("/")).name).stem
-        except ValueError as e:
-            faults.append(Fault(path, number, str(e)))
-            continue
-        if name not in index:
-            faults.append(Fault(path, number, f"names {name[:80]!r}, which is not among the training images"))
-        else:
-            out.add(index[name])
-    if not faults and not 0 < len(out) < len(train):
-        faults.append(
-            Fault(path, None, f"names {len(out)} of {len(train)} training images; some must be left on each side")
-        )
+    out = {listed.image for listed in read_list(path, by_stem(train), faults)}
+    if not faults and len(out) == len(train):
+        faults.append(Fault(path, None, f"names all {len(train)} training images; some must be left"))
     return out
 
 
@@ -199,7 +150,7 @@ register(
         name="ucf-cc-50",
         summary="UCF_CC_50: 50 images of very dense crowds, five folds",
         entries=cc50_entries,
-        recognise=cheaply(lambda root: len(search(root, _is_cc50)) == 1),
+        recognise=CC50.recognise,
         origin=ORIGIN,
         layout="{1.jpg, 1_ann.mat, …, 50.jpg, 50_ann.mat}",
         expected={"all": (50, 63_974)},  # points: the dataset's page
@@ -210,7 +161,7 @@ register(
         name="ucf-qnrf",
         summary="UCF-QNRF: crowds in high resolution, 1201 train / 334 test",
         entries=qnrf_entries,
-        recognise=cheaply(lambda root: len(search(root, _is_qnrf)) == 1),
+        recognise=QNRF.recognise,
         origin=ORIGIN,
         layout="{Train,Test}/{img_0001.jpg, img_0001_ann.mat}",
         # points: Idrees et al. 2018; then the lists of the Bayesian loss, whose files leave points outside out

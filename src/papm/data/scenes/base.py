@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -102,17 +103,14 @@ class Look:
 
 
 def scatter(
-    n: int,
-    propose: Callable[[int], Floats],
-    clash: Callable[[Floats, Floats], NDArray[np.bool_]],
-    rounds: int | None = None,
+    n: int, propose: Callable[[int], Floats], clash: Callable[[Floats, Floats], NDArray[np.bool_]]
 ) -> Floats | None:
-    """n candidates no two of which clash, by throwing darts; None when they do not fit within `rounds` batches of up to 128.
+    """n candidates no two of which clash, by throwing darts; None when they do not fit within some batches of up to 128.
 
     `propose(m)` gives candidates [m, k]; `clash(a, b)` says which rows of a and b exclude each other, bool [m, p].
     """
     kept = propose(0)
-    for _ in range(60 + n // 8 if rounds is None else rounds):
+    for _ in range(60 + n // 8):
         if len(kept) >= n:
             break
         batch = propose(min(max(n, 16), 128))
@@ -125,6 +123,19 @@ def scatter(
                 chosen.append(i)
         kept = np.vstack([kept, batch[chosen[: n - len(kept)]]])
     return kept if len(kept) >= n else None
+
+
+def scatter_smaller(
+    n: int,
+    extent: float,
+    scale: float,
+    propose: Callable[[float, int], Floats],
+    clash: Callable[[Floats, Floats], NDArray[np.bool_]],
+) -> tuple[Floats, float]:
+    """`scatter` of objects of the typical size extent·scale, a tenth smaller until they fit; and the size they have."""
+    while (found := scatter(n, partial(propose, extent * scale), clash)) is None:
+        scale *= 0.9
+    return found, extent * scale
 
 
 def spots(rng: np.random.Generator, size: tuple[int, int], top: float = 0.0) -> Floats:

@@ -34,21 +34,25 @@ def grid(size: tuple[int, int]) -> tuple[Array, Array]:
 
 
 def window(
-    canvas: Array, x: float, y: float, left: float, right: float, up: float, down: float
-) -> tuple[Array, Array, Array] | None:
-    """The part of a canvas [..., H, W] around (x, y), with dx [1, w] and dy [h, 1] measured from there; None if outside."""
+    canvas: Array, x: float, y: float, left: float, right: float = 0, up: float = 0, down: float = 0
+) -> tuple[Array, Array, Array]:
+    """The part of a canvas [..., H, W] around (x, y), with dx [1, w] and dy [h, 1] measured from there; empty if outside.
+
+    `left` alone is how far it reaches to every side.
+    """
+    if not (right or up or down):
+        right = up = down = left
     h, w = canvas.shape[-2:]
     x0, x1 = max(int(np.floor(x - left)) - 1, 0), min(int(np.ceil(x + right)) + 1, w)
     y0, y1 = max(int(np.floor(y - up)) - 1, 0), min(int(np.ceil(y + down)) + 1, h)
-    if x0 >= x1 or y0 >= y1:
-        return None
     dx = np.arange(x0, x1, dtype=np.float32)[None, :] + (0.5 - x)
     dy = np.arange(y0, y1, dtype=np.float32)[:, None] + (0.5 - y)
-    return canvas[..., y0:y1, x0:x1], dx, dy
+    return canvas[..., y0 : max(y0, y1), x0 : max(x0, x1)], dx, dy
 
 
-def turn(dx: Array, dy: Array, cos: float, sin: float) -> tuple[Array, Array]:
-    """Coordinates (u, v) along and across a direction (cos, sin)."""
+def turn(dx: Array, dy: Array, angle: float) -> tuple[Array, Array]:
+    """Coordinates (u, v) along and across a direction, in radians."""
+    cos, sin = float(np.cos(angle)), float(np.sin(angle))
     return dx * cos + dy * sin, dy * cos - dx * sin
 
 

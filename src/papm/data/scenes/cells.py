@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from papm.data.scenes.base import Floats, Key, Layout, Look, Style, clumped, fit, scatter, spots
+from papm.data.scenes.base import Floats, Key, Layout, Look, Style, clumped, fit, scatter_smaller, spots
 from papm.data.scenes.canvas import Array, box, cover, disc, ellipse, grid, smooth_noise, texture, turn, window
 
 # (glow, dim background): DAPI blue, GFP green, Cy3 orange, Cy5 magenta
@@ -33,21 +33,15 @@ def layout(style: Style, n: int, rng: np.random.Generator) -> Layout:
     scale = fit(style.size, n, style.extent, 0.5)
     bright = bool(rng.random() < 0.5)
 
-    while True:
-        typical = style.extent * scale
+    def propose(typical: float, m: int) -> Floats:
+        extent = typical * (1 + style.variation * (2 * rng.random((m, 1)) - 1))
+        return np.hstack([clumped(rng, m, style.size, hot, 0.55, 0.0), extent])
 
-        def propose(m: int, typical: float = typical) -> Floats:
-            extent = typical * (1 + style.variation * (2 * rng.random((m, 1)) - 1))
-            return np.hstack([clumped(rng, m, style.size, hot, 0.55, 0.0), extent])
+    def clash(p: Floats, q: Floats) -> np.ndarray:
+        d2 = ((p[:, None, :2] - q[None, :, :2]) ** 2).sum(-1)
+        return np.asarray(d2 < (reach * 0.5 * (p[:, None, 2] + q[None, :, 2])) ** 2)
 
-        def clash(p: Floats, q: Floats) -> np.ndarray:
-            d2 = ((p[:, None, :2] - q[None, :, :2]) ** 2).sum(-1)
-            return np.asarray(d2 < (reach * 0.5 * (p[:, None, 2] + q[None, :, 2])) ** 2)
-
-        found = scatter(n, propose, clash)
-        if found is not None:
-            break
-        scale *= 0.9
+    found, _ = scatter_smaller(n, style.extent, scale, propose, clash)
     ratio = np.sqrt(1 + (0.15 + 0.6 * style.variation) * rng.random(n))  # length / extent
     axes = np.stack([found[:, 2] * ratio, found[:, 2] / ratio], 1)
     return Layout(found[:, :2], axes, rng.random(n) * np.pi, ground={"bright": bright})
@@ -57,13 +51,9 @@ def draw_cell(
     glow: Array, core: Array, x: float, y: float, a: float, b: float, angle: float, level: float, grain: float
 ) -> None:
     """Add one cell of half axes (a, b) to two planes [H, W]: its body and its nucleus."""
-    found = window(glow, x, y, a + 3, a + 3, a + 3, a + 3)
-    if found is None:
-        return
-    body, dx, dy = found
-    inner = window(core, x, y, a + 3, a + 3, a + 3, a + 3)
-    assert inner is not None
-    u, v = turn(dx, dy, float(np.cos(angle)), float(np.sin(angle)))
+    body, dx, dy = window(glow, x, y, a + 3)
+    inner = window(core, x, y, a + 3)[0]
+    u, v = turn(dx, dy, angle)
     distance = ellipse(u, v, a, b)
     soft = 1.0 + 0.18 * b
     edge = cover(distance, soft)
@@ -72,31 +62,28 @@ def draw_cell(
     granules += 0.22 * (np.cos(u * grain / a - 1.1) * np.cos(v * 0.8 * grain / b))
     rim = np.clip(1 + distance / (0.5 * b), 0, 1)  # 0 in the middle, 1 at the edge
     body += level * edge * (0.78 + 0.22 * rim * rim) * (0.75 + 0.25 * granules)
-    inner[0][...] += level * cover(ellipse(u, v, 0.52 * a, 0.52 * b), soft) * granules
+    inner += level * cover(ellipse(u, v, 0.52 * a, 0.52 * b), soft) * granules
 
 
-def _debris(style: Style, layout: Layout, rng: np.random.Generator, plane: Array, typical: float) -> None:
+def _debris(style: Style, rng: np.random.Generator, plane: Array, typical: float) -> None:
     """Specks, fibres and out-of-focus blobs: things that absorb or glow and are no cells."""
     h, w = style.size
     specks = rng.poisson(style.clutter * h * w / 2500)
     for x, y, r, level in zip(rng.random(specks) * w, rng.random(specks) * h, rng.random(specks), rng.random(specks)):
         radius = float(0.05 + 0.09 * r) * typical
-        found = window(plane, float(x), float(y), radius + 1, radius + 1, radius + 1, radius + 1)
-        if found is not None:
-            found[0][...] += float(0.4 + 0.6 * level) * cover(disc(found[1], found[2], radius), 1.2)
+        view, dx, dy = window(plane, float(x), float(y), radius + 1)
+        view += float(0.4 + 0.6 * level) * cover(disc(dx, dy, radius), 1.2)
     for _ in range(rng.poisson(style.clutter * h * w / 22000)):
         x, y, angle = float(rng.random() * w), float(rng.random() * h), float(rng.random() * np.pi)
         half, bend = typical * float(0.6 + 1.4 * rng.random()), float(rng.random() - 0.5) / typical
-        found = window(plane, x, y, half + 2, half + 2, half + 2, half + 2)
-        if found is not None:
-            u, v = turn(found[1], found[2], float(np.cos(angle)), float(np.sin(angle)))
-            found[0][...] += 0.45 * cover(box(u, v - bend * u * u, half, 0.035 * typical + 0.3), 1.4)
+        view, dx, dy = window(plane, x, y, half + 2)
+        u, v = turn(dx, dy, angle)
+        view += 0.45 * cover(box(u, v - bend * u * u, half, 0.035 * typical + 0.3), 1.4)
     for _ in range(rng.poisson(style.clutter * h * w / 16000)):
         x, y, r = float(rng.random() * w), float(rng.random() * h), typical * float(1.0 + 1.6 * rng.random())
-        found = window(plane, x, y, r, r, r, r)
-        if found is not None:
-            bump = np.clip(1 - (found[1] ** 2 + found[2] ** 2) / (r * r), 0, 1)
-            found[0][...] += 0.16 * bump * bump
+        view, dx, dy = window(plane, x, y, r)
+        bump = np.clip(1 - (dx**2 + dy**2) / (r * r), 0, 1)
+        view += 0.16 * bump * bump
 
 
 def paint(style: Style, layout: Layout, key: Key, objects: bool = True) -> Array:
@@ -110,7 +97,7 @@ def paint(style: Style, layout: Layout, key: Key, objects: bool = True) -> Array
         layout.centres.tolist(), (layout.axes / 2).tolist(), layout.angles.tolist(), look.tolist()
     ):
         draw_cell(body, core, x, y, a, b, angle, 0.55 + 0.45 * level, 3 + 3 * grain)
-    _debris(style, layout, key.rng("clutter"), dirt, typical)
+    _debris(style, key.rng("clutter"), dirt, typical)
 
     # Uneven illumination: a lamp off the axis, and slow unevenness of the slide.
     x, y = grid(style.size)

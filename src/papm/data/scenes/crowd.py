@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from papm.data.scenes.base import Floats, Key, Layout, Look, Style, clumped, fit, scatter, spots
+from papm.data.scenes.base import Floats, Key, Layout, Look, Style, clumped, fit, scatter_smaller, spots
 from papm.data.scenes.canvas import Array, blank, blend, box, cover, disc, ellipse, grid, rgb, texture, window
 
 SLENDER = 0.8  # width of a head over its height
@@ -58,28 +58,22 @@ def layout(style: Style, n: int, rng: np.random.Generator) -> Layout:
     hidden = 0.9 * style.occlusion  # how much of its radius a head may have behind a nearer one
     scale = fit((int(h - horizon), style.size[1]), n, style.extent, 0.5)
 
-    while True:
-        typical = style.extent * scale
+    def propose(typical: float, m: int) -> Floats:
+        # A place on the ground shows n ∝ 1/size² heads a pixel: keep a far candidate more often than a near one.
+        where = clumped(rng, 4 * m, style.size, hot, 0.6, horizon)
+        size = size_at(where[:, 1], typical, horizon, h)
+        keep = np.flatnonzero(rng.random(4 * m) < (FAR * typical / size) ** 1.2)[:m]
+        spread = 1 + 0.6 * style.variation * (2 * rng.random((len(keep), 1)) - 1)
+        return np.hstack([where[keep], size[keep, None] * spread])
 
-        def propose(m: int, typical: float = typical) -> Floats:
-            # A place on the ground shows n ∝ 1/size² heads a pixel: keep a far candidate more often than a near one.
-            where = clumped(rng, 4 * m, style.size, hot, 0.6, horizon)
-            size = size_at(where[:, 1], typical, horizon, h)
-            keep = np.flatnonzero(rng.random(4 * m) < (FAR * typical / size) ** 1.2)[:m]
-            spread = 1 + 0.6 * style.variation * (2 * rng.random((len(keep), 1)) - 1)
-            return np.hstack([where[keep], size[keep, None] * spread])
+    def clash(p: Floats, q: Floats) -> np.ndarray:
+        d2 = ((p[:, None, :2] - q[None, :, :2]) ** 2).sum(-1)
+        front = p[:, None, 1] >= q[None, :, 1]
+        near, far = np.where(front, p[:, None, 2], q[None, :, 2]), np.where(front, q[None, :, 2], p[:, None, 2])
+        # Half the height of a head is ½·extent/√slender: a head that far away cannot hide a centre.
+        return np.asarray(d2 < (0.5 / SLENDER**0.5 * (near + (1 - hidden) * far)) ** 2)
 
-        def clash(p: Floats, q: Floats) -> np.ndarray:
-            d2 = ((p[:, None, :2] - q[None, :, :2]) ** 2).sum(-1)
-            front = p[:, None, 1] >= q[None, :, 1]
-            near, far = np.where(front, p[:, None, 2], q[None, :, 2]), np.where(front, q[None, :, 2], p[:, None, 2])
-            # Half the height of a head is ½·extent/√slender: a head that far away cannot hide a centre.
-            return np.asarray(d2 < (0.5 / SLENDER**0.5 * (near + (1 - hidden) * far)) ** 2)
-
-        found = scatter(n, propose, clash)
-        if found is not None:
-            break
-        scale *= 0.9
+    found, typical = scatter_smaller(n, style.extent, scale, propose, clash)
     found = found[np.argsort(found[:, 1], kind="stable")]
     axes = np.stack([found[:, 2] * SLENDER**0.5, found[:, 2] / SLENDER**0.5], 1)
     return Layout(found[:, :2], axes, np.zeros(n), ground={"horizon": horizon, "typical": typical})
@@ -109,10 +103,7 @@ def dress(n: int, rng: np.random.Generator) -> list[Person]:
 def draw_body(canvas: Array, x: float, y: float, a: float, b: float, person: Person) -> None:
     """Shadow, legs and clothes of the person whose head of half axes (a, b) is at (x, y)."""
     wide = 2.05 * a * person.build
-    found = window(canvas, x, y, wide + 2.2 * b, wide + 0.5 * b, 0, 8.2 * b)
-    if found is None:
-        return
-    view, dx, dy = found
+    view, dx, dy = window(canvas, x, y, wide + 2.2 * b, wide + 0.5 * b, 0, 8.2 * b)
     blend(view, 0.34 * cover(ellipse(dx + 1.1 * b, dy - 7.1 * b, 2.6 * b, 0.8 * b), 0.5 * b + 1), (0.05, 0.05, 0.08))
     stride = cover(box(dx, dy - 5.6 * b, 0.62 * wide, 1.7 * b, 0.3 * a))
     gap = 1 - 0.45 * cover(np.abs(dx) - 0.07 * wide + 0 * dy, 0.2 * wide + 0.5)
@@ -126,10 +117,7 @@ def draw_body(canvas: Array, x: float, y: float, a: float, b: float, person: Per
 
 def draw_head(canvas: Array, x: float, y: float, a: float, b: float, person: Person) -> None:
     """The head: an ellipse of hair with the face on it where it looks our way."""
-    found = window(canvas, x, y, a + 1, a + 1, b + 1, b + 1)
-    if found is None:
-        return
-    view, dx, dy = found
+    view, dx, dy = window(canvas, x, y, a + 1, a + 1, b + 1, b + 1)
     head = cover(ellipse(dx, dy, a, b))
     colour = person.hair * (1 + 0.35 * np.clip(-dx / a - 1.2 * dy / b, -0.6, 1)).astype(np.float32)
     if abs(person.face) < 1:
@@ -196,10 +184,7 @@ def _clutter(style: Style, layout: Layout, rng: np.random.Generator) -> list[tup
 def draw_clutter(canvas: Array, x: float, y: float, size: float, kind: str, hue: float) -> None:
     """One thing that is no head: a ball or balloon, a sign, a lamp on its pole, a bin, a stain on the ground."""
     reach = 6 * size
-    found = window(canvas, x, y, 2 * size, 2 * size, size if kind != "pole" else reach, reach)
-    if found is None:
-        return
-    view, dx, dy = found
+    view, dx, dy = window(canvas, x, y, 2 * size, 2 * size, size if kind != "pole" else reach, reach)
     colour = rgb(CLOTH[int(hue * len(CLOTH))])
     r = 0.5 * size
     shine = 1 + 0.3 * np.clip(-(dx + dy) / (2 * r), -1, 1)

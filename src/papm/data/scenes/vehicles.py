@@ -108,11 +108,8 @@ def layout(style: Style, n: int, rng: np.random.Generator) -> Layout:
 
 def draw_shadow(canvas: Array, x: float, y: float, a: float, b: float, angle: float, sun: tuple[float, float]) -> None:
     """The soft shadow a vehicle throws on the ground."""
-    found = window(canvas, x, y, 1.5 * a, 1.5 * a, 1.5 * a, 1.5 * a)
-    if found is None:
-        return
-    view, dx, dy = found
-    u, v = turn(dx - sun[0] * 0.4 * b, dy - sun[1] * 0.4 * b, float(np.cos(angle)), float(np.sin(angle)))
+    view, dx, dy = window(canvas, x, y, 1.5 * a)
+    u, v = turn(dx - sun[0] * 0.4 * b, dy - sun[1] * 0.4 * b, angle)
     blend(view, 0.55 * cover(box(u, v, a, b, 2 * b * CORNER), 1 + 0.25 * b), (0.06, 0.07, 0.09))
 
 
@@ -120,11 +117,8 @@ def draw_vehicle(
     canvas: Array, x: float, y: float, a: float, b: float, angle: float, colour: Array, van: float
 ) -> None:
     """One vehicle of half axes (a, b), its nose along `angle`: body, glass, roof."""
-    found = window(canvas, x, y, a + 1, a + 1, a + 1, a + 1)
-    if found is None:
-        return
-    view, dx, dy = found
-    u, v = turn(dx, dy, float(np.cos(angle)), float(np.sin(angle)))
+    view, dx, dy = window(canvas, x, y, a + 1)
+    u, v = turn(dx, dy, angle)
     body = cover(box(u, v, a, b, 2 * b * CORNER))
     shade = (1.04 - 0.22 * (v / b) ** 2 - 0.06 * (u / a) ** 2).astype(np.float32)
     skin = colour * shade
@@ -143,16 +137,28 @@ def draw_vehicle(
 def _background(style: Style, layout: Layout, rng: np.random.Generator) -> Array:
     """Asphalt with its marks, and grass with kerbs, in the turned frame."""
     h, w = style.size
-    long = float(layout.ground["long"])
     direction = float(layout.ground["direction"])
     x, y = grid(style.size)
-    u, v = turn(x - w / 2, y - h / 2, float(np.cos(direction)), float(np.sin(direction)))
+    u, v = turn(x - w / 2, y - h / 2, direction)
     coarse, fine = texture(rng, style.size, (70, 30)), texture(rng, style.size, (9, 3))
     tone = float(0.85 + 0.6 * rng.random())
     canvas = blank(style.size, ASPHALT) * (tone * (1 + 0.07 * coarse + 0.05 * fine))
+    road, kerb, lawn, white, yellow = _marks(layout, u, v)
+    blend(canvas, 0.5 * road, rgb(ASPHALT) * (0.82 * (1 + 0.05 * fine)))
+    blend(canvas, np.minimum(kerb, 1), rgb(PAVING) * (1 + 0.05 * fine))
+    blend(canvas, np.minimum(lawn, 1), rgb(GRASS) * (1 + 0.16 * coarse + 0.22 * fine))
+    blend(canvas, 0.75 * np.minimum(white, 1), (0.88, 0.88, 0.85))
+    blend(canvas, 0.75 * np.minimum(yellow, 1), (0.90, 0.84, 0.60))
+    return canvas
+
+
+def _marks(layout: Layout, u: Array, v: Array) -> Array:
+    """Coverage [5, H, W] of roads, kerbs, lawns, white and yellow lines at (u, v) of the turned frame."""
+    long = float(layout.ground["long"])
     line = max(0.035 * long, 0.45)  # half width of a painted line
     dash = cover(np.abs((u + 1e4) % (2.2 * long) - 1.1 * long) - 0.45 * long)
-    road, kerb, lawn, white, yellow = np.zeros((5, *style.size), np.float32)
+    planes = np.zeros((5, *v.shape), np.float32)
+    road, kerb, lawn, white, yellow = planes
     for band in layout.ground["bands"]:
         strip = cover(np.maximum(band.v0 - v, v - band.v1))
         if not strip.any():
@@ -177,20 +183,14 @@ def _background(style: Style, layout: Layout, rng: np.random.Generator) -> Array
                     yellow += mark * dash
                 else:
                     white += mark * dash
-    blend(canvas, 0.5 * road, rgb(ASPHALT) * (0.82 * (1 + 0.05 * fine)))
-    blend(canvas, np.minimum(kerb, 1), rgb(PAVING) * (1 + 0.05 * fine))
-    blend(canvas, np.minimum(lawn, 1), rgb(GRASS) * (1 + 0.16 * coarse + 0.22 * fine))
-    blend(canvas, 0.75 * np.minimum(white, 1), (0.88, 0.88, 0.85))
-    blend(canvas, 0.75 * np.minimum(yellow, 1), (0.90, 0.84, 0.60))
-    return canvas
+    return planes
 
 
 def draw_tree(canvas: Array, x: float, y: float, radius: float, hue: float, rng: np.random.Generator) -> None:
     """A crown from above: lobes of leaves, lit from one side."""
-    found = window(canvas, x, y, radius, radius, radius, radius)
-    if found is None:
-        return
-    view, dx, dy = found
+    view, dx, dy = window(canvas, x, y, radius)
+    if not view.size:
+        return  # without drawing from rng
     green = rgb((0.16 + 0.14 * hue, 0.30 + 0.10 * hue, 0.13))
     angles, out = rng.random(9) * 2 * np.pi, 0.60 * np.sqrt(rng.random(9))
     for i in range(9):
@@ -231,11 +231,8 @@ def draw_crate(canvas: Array, thing: Thing, angle: float, sun: tuple[float, floa
     x, y, r, (shape, colour) = thing.x, thing.y, thing.radius, thing.pick
     a, b = 0.62 * r, (0.35 + 0.27 * shape) * r
     draw_shadow(canvas, x, y, a, b, angle, sun)
-    found = window(canvas, x, y, r, r, r, r)
-    if found is None:
-        return
-    view, dx, dy = found
-    u, v = turn(dx, dy, float(np.cos(angle)), float(np.sin(angle)))
+    view, dx, dy = window(canvas, x, y, r)
+    u, v = turn(dx, dy, angle)
     ribs = 0.9 + 0.09 * np.sin(u * (12 / a))
     blend(view, cover(box(u, v, a, b)), rgb(PAINT[int(colour * len(PAINT))]) * ribs)
 
@@ -252,9 +249,8 @@ def paint(style: Style, layout: Layout, key: Key, objects: bool = True) -> Array
     for thing in things:
         if thing.tree:
             r = thing.radius
-            found = window(canvas, thing.x + 0.4 * r * sun[0], thing.y + 0.4 * r * sun[1], r + 2, r + 2, r + 2, r + 2)
-            if found is not None:
-                blend(found[0], 0.42 * cover(disc(found[1], found[2], 0.92 * r), 0.3 * r + 1), (0.05, 0.07, 0.07))
+            view, dx, dy = window(canvas, thing.x + 0.4 * r * sun[0], thing.y + 0.4 * r * sun[1], r + 2)
+            blend(view, 0.42 * cover(disc(dx, dy, 0.92 * r), 0.3 * r + 1), (0.05, 0.07, 0.07))
         else:
             across = np.pi / 2 if thing.pick[0] < 0.5 else 0.0
             draw_crate(canvas, thing, float(layout.ground["direction"]) + across, sun)
