@@ -335,18 +335,20 @@ def test_recipes_are_those_of_the_code() -> None:
     told = {" ".join(names[:-1]): config.parse_overrides(names[-1].split()) for names in lines}
     usual = config.to_mapping(config.TrainConfig())
     for backbone in ("tiny", "csrnet", "mcnn", "msfanet", "man", "p2pnet"):
-        recipe = methods.recipe("p2pnet" if backbone == "p2pnet" else "al-papm", backbone)
+        recipe = methods.recipe("p2pnet" if backbone == "p2pnet" else "sc", backbone)
         assert told.pop(backbone) == {k: v for k, v in recipe.items() if v != usual[k]}, backbone
     recipe = methods.recipe("p2p-papm", "p2pnet", {"trunk": "tiny"})
     assert told.pop("p2pnet network.trunk=tiny") == {k: v for k, v in recipe.items() if v != usual[k]}
     assert told.pop("bl ial noisecc") == methods.recipe("bl", "vgg19")
     assert told.pop("kdmg") == methods.recipe("kdmg", "vgg19")
-    maps = "gaussian gaussian-16 gaussian-adaptive hd-papm vgg19 csrnet msfanet man network.activation=abs clip=0.1"
-    assert told == {maps: {"lr": 3e-4}}
+    assert told.pop("dm-count al-papm") == methods.recipe("al-papm", "vgg19") == methods.recipe("dm-count", "vgg19")
+    maps = "gaussian gaussian-16 gaussian-adaptive hd-papm"
+    live = {"network": {"activation": "relu-live"}}
+    assert told == {maps: live, f"{maps} vgg19 csrnet msfanet man clip=0.1": {"lr": 3e-4}}
     for backbone in ("vgg19", "csrnet", "msfanet", "man"):
         recipe = methods.recipe("gaussian", backbone)
         rate = 3e-4 if backbone in ("vgg19", "csrnet") else 1e-4
-        assert (recipe["network"], recipe["clip"], recipe["lr"]) == ({"activation": "abs"}, 0.1, rate)
+        assert (recipe["network"], recipe["clip"], recipe["lr"]) == (live["network"], 0.1, rate)
 
 
 def test_fields_of_a_result_are_described(world: Path) -> None:
