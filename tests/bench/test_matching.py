@@ -12,6 +12,7 @@ from papm.cli.main import main
 from papm.errors import ConfigError
 
 
+@pytest.mark.slow
 def test_rows_start_with_ours_and_agree() -> None:
     rows = bench.run("ggd-literal", problems=2, points=10, crop=32, repeat=1, warmup=0)
     assert rows[0].timing.name == "papm" and rows[0].timing.ratio == 1 and len(rows) == 3

@@ -130,6 +130,7 @@ def test_wrong_encodings_and_binary(format: str, tmp_path: Path) -> None:
         assert "UTF-8" in told(tmp_path / "d", file, format)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("format", FORMATS)
 def test_bytes_changed_at_random(format: str, tmp_path: Path) -> None:
     file = made(tmp_path / "d", format, boxes=True)
@@ -220,6 +221,7 @@ VALUES = st.recursive(
 )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("format", JSON)
 @given(data=st.data())
 @settings(max_examples=25, deadline=None)
@@ -427,6 +429,7 @@ def test_lists_of_classes_may_be_broken(tmp_path: Path) -> None:
         papm.data.open("folder", tmp_path / "d")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("format", TEXTS)
 @given(content=st.binary(max_size=200) | st.text(max_size=100).map(str.encode))
 @settings(max_examples=15, deadline=None)

@@ -53,6 +53,7 @@ def test_the_network_sees_a_frame_of_the_displacement_and_the_loss_what_it_saw_b
     assert len(xy) and (xy >= 32).all() and (xy < 96).all()
 
 
+@pytest.mark.slow
 def test_a_corrected_run_trains_resumes_and_says_so(tmp_path: Path) -> None:
     asked = config(correct=12.0, noise=12.0)
     made = engine.train(asked, tmp_path)

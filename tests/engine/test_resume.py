@@ -61,7 +61,7 @@ class StopAt:
     def on_evaluation(self, step: int, values: dict[str, float]) -> None: ...
 
 
-@pytest.mark.parametrize("crash", [5, 8, 9, 11])
+@pytest.mark.parametrize("crash", [5, *(pytest.param(step, marks=pytest.mark.slow) for step in (8, 9, 11))])
 def test_a_crashed_run_resumes_with_the_same_losses_and_weights(tmp_path: Path, crash: int) -> None:
     engine.train(config(), tmp_path / "whole")
     with pytest.raises(MemoryError):

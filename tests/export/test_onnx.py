@@ -49,13 +49,8 @@ def build(name: str, **options: Any) -> models.Network:
     return models.create(name, **options).eval()
 
 
-@pytest.mark.parametrize(
-    ("name", "options"),
-    [
-        pytest.param(name, options, id=name, marks=() if name == "tiny" else pytest.mark.slow)
-        for name, options in NETWORKS
-    ],
-)
+@pytest.mark.slow
+@pytest.mark.parametrize(("name", "options"), NETWORKS, ids=[name for name, _ in NETWORKS])
 def test_the_file_gives_what_the_network_gives(name: str, options: dict[str, Any], tmp_path: Path) -> None:
     network = build(name, **options).train()
     file = export_onnx(network, tmp_path / "model.onnx")

@@ -143,6 +143,7 @@ def test_without_room_for_the_first_checkpoint_a_run_ends_there(
     )
 
 
+@pytest.mark.slow
 def test_a_later_full_disk_is_told_and_the_end_says_what_to_do(
     run_papm: Run, whole: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -165,6 +166,7 @@ def test_stopped_on_a_full_disk_a_run_does_not_say_that_it_was_saved(
     do_as_told(run_papm, whole, tmp_path / "run", code, err)
 
 
+@pytest.mark.slow
 def test_the_chosen_weights_are_those_that_were_best_though_they_had_to_wait(
     run_papm: Run, whole: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -229,6 +229,7 @@ def test_precisions_agree_and_end_in_float32(build: Build, name: str) -> None:
         assert (low - exact).abs().max() < tolerance * scale
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", NAMES)
 @torch.no_grad()
 def test_compiles_without_graph_breaks(build: Build, name: str) -> None:
@@ -238,6 +239,7 @@ def test_compiles_without_graph_breaks(build: Build, name: str) -> None:
     torch.testing.assert_close(compiled(image).density, network(image).density)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", NAMES)
 @torch.no_grad()
 def test_exports_for_every_size(build: Build, name: str) -> None:

@@ -225,6 +225,7 @@ def test_half_precision_ends_in_float32() -> None:
 # --- parameters and weights -------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("trunk", ["tiny", "vgg16", "vgg19", "vgg16-bn"])
 def test_no_layer_is_idle_and_groups_are_right(trunk: str) -> None:
     network = lively(trunk).train()

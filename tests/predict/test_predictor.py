@@ -188,6 +188,7 @@ def test_counts_of_a_batch() -> None:
     assert counts(proposals, threshold=0.99).tolist() == [0, 0]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("weight", [0.25, 0.5, 1.0])
 def test_the_sum_of_chances_is_the_count_that_was_learned(weight: float) -> None:
     """Scores that make the weighted cross-entropy least, found by descent, give back how often a proposal was an object."""

@@ -6,11 +6,12 @@ import contextlib
 import functools
 import logging
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from importlib import import_module
 from typing import Any, NoReturn
 
 import typer
+from typer.main import get_command
 
 from papm.cli.advice import refuse_settings_as_options
 from papm.errors import PapmError
@@ -89,6 +90,12 @@ def build() -> typer.Typer:
     return app
 
 
+@functools.cache
+def _command() -> Callable[..., Any]:
+    """The same, with all options read once: a process may run many commands."""
+    return get_command(build())
+
+
 def main(argv: list[str] | None = None) -> None:
     """Entry point: user errors are one sentence and exit code 2, an interruption is exit code 1."""
     with _warnings_on_stderr():
@@ -124,7 +131,7 @@ def _main(words: list[str]) -> None:
     try:
         load_extensions()
         refuse_settings_as_options(words)
-        build()(args=words)
+        _command()(args=words)
     except PapmError as error:
         _end(str(error), 2)
     except KeyboardInterrupt:
