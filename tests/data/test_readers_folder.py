@@ -17,9 +17,9 @@ from PIL import Image
 
 import papm.data
 from papm.data.check import check
+from papm.data.formats.txt import parse
 from papm.data.readers import faults
 from papm.data.readers.faults import AnnotationError, safe_relative
-from papm.data.readers.formats import parse_txt
 from papm.errors import ConfigError, DataError
 
 
@@ -112,7 +112,7 @@ def test_txt_faults_name_file_and_line(tmp_path: Path, bad: str, words: str) -> 
 
 
 def test_all_bad_lines_are_carried(tmp_path: Path) -> None:
-    points = parse_txt("1 2\nx1 2\n3 4\n5\nnan 1\n", tmp_path / "a.txt")
+    points = parse("1 2\nx1 2\n3 4\n5\nnan 1\n", tmp_path / "a.txt")
     assert [f.line for f in points.faults] == [2, 4, 5] and points.xy == [(1, 2), (3, 4)] and points.lines == [1, 3]
 
 
@@ -148,7 +148,7 @@ def test_missing_txt_and_shared_stem(tmp_path: Path) -> None:
 )
 @settings(max_examples=40, deadline=None)
 def test_what_is_written_is_read(rows: list[tuple[float, float, int]], sep: str) -> None:
-    points = parse_txt("\n".join(f"{x!r}{sep}{y!r}{sep}{k}" for x, y, k in rows), Path("a.txt"))
+    points = parse("\n".join(f"{x!r}{sep}{y!r}{sep}{k}" for x, y, k in rows), Path("a.txt"))
     assert not points.faults
     assert points.xy == [(x, y) for x, y, _ in rows] and points.labels == [str(k) for *_, k in rows]
 
@@ -156,7 +156,7 @@ def test_what_is_written_is_read(rows: list[tuple[float, float, int]], sep: str)
 @given(st.text(max_size=60))
 @settings(max_examples=60, deadline=None)
 def test_any_text_parses_or_has_faults_with_lines(content: str) -> None:
-    points = parse_txt(content, Path("a.txt"))
+    points = parse(content, Path("a.txt"))
     assert len(points.xy) == len(points.lines) == len(points.labels)
     lines = content.split("\n")
     assert all(f.line is not None and 1 <= f.line <= len(lines) for f in points.faults)

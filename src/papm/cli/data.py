@@ -49,10 +49,10 @@ def list_formats(json: Json = False) -> None:
     """
     from papm.cli import ui
     from papm.data import base
-    from papm.data.file_formats import FORMATS
+    from papm.data.formats import formats as known_formats
 
     known = base.readers().values()
-    formats = [{"name": f.name, "summary": f.summary, "layout": f.layout} for f in FORMATS.values()]
+    formats = [{"name": f.name, "summary": f.summary, "layout": f.layout} for f in known_formats()]
     if json:
         listed = ({"name": r.name, "summary": r.summary, "layout": r.layout} for r in known)
         ui.print_json([r | ({"formats": formats} if r["name"] == "folder" else {}) for r in listed])

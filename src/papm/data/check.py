@@ -16,10 +16,9 @@ import torch
 from torch import Tensor
 
 from papm.data.base import Annotation, Entries, Entry, Expected, Reader, nearest, reader, settle, unexpected
+from papm.data.formats import FORMATS
 from papm.data.readers.faults import AnnotationError
-from papm.data.readers.formats import looks_like_table, looks_like_txt
 from papm.data.readers.layout import nfc
-from papm.data.readers.yolo import looks_like_yolo
 from papm.data.resize import take
 from papm.data.upright import upright
 from papm.errors import DataError, PapmError
@@ -386,8 +385,8 @@ def _same_file(image: Path, split: str, contents: dict[bytes, tuple[str, Path]],
 
 def _looks_like_points(path: Path) -> bool:
     """Whether a text file or a table of somebody's own holds points, rather than notes or a summary."""
-    points = looks_like_table(path) if path.suffix in _TABLES else looks_like_txt(path) or looks_like_yolo(path)
-    return bool(points) and not _is_blank(path)
+    kinds = ("imagej",) if path.suffix in _TABLES else ("txt", "yolo")
+    return any(FORMATS.get(kind).detect(path) for kind in kinds) and not _is_blank(path)
 
 
 def _strays(entries: Sequence[Entry], own_data: bool) -> list[Finding]:

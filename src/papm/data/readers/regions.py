@@ -11,7 +11,6 @@ when its centre does, and an empty list is an image in which nothing counts. An 
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
@@ -24,32 +23,29 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from papm.data.base import Entry
-from papm.data.readers.faults import coordinate, read_text, safe_relative
-from papm.data.readers.layout import Place
-from papm.data.readers.published import files, named, named_folder
+from papm.data.formats.jsonfile import load_json
+from papm.data.readers.faults import coordinate, safe_relative
+from papm.data.readers.published import files
 from papm.errors import DataError
 from papm.images import image_size, read_image
 
-FOLDER, TABLE, EVERY = "roi", "roi.json", "all"
+EVERY = "all"
 _MOST_CORNERS = 100_000
 
 Polygons = Sequence[NDArray[np.float64]]  # each [n, 2]
 SizeOf = Callable[[Path], tuple[int, int]]
 
 
-def with_regions(root: Path, places: Sequence[Place], found: Mapping[str, Sequence[Entry]]) -> dict[str, list[Entry]]:
-    """The entries of each split, each with the region that lies there for its image."""
-    out = {split: list(entries) for split, entries in found.items()}
-    for place in places:
-        sources = _sources(root, place)
-        if sources and place.split in out:
-            out[place.split] = [replace(e, roi=_of(e.image, sources)) for e in out[place.split]]
-    # Splits that a table makes of one folder of images are not places of their own.
-    whole = next((p for p in places if p.split == "all"), None)
-    if whole is not None and (sources := _sources(root, whole)):
-        for split in out.keys() - {"all"}:
-            out[split] = [replace(e, roi=_of(e.image, sources)) for e in out[split]]
-    return out
+def with_regions(found: Mapping[str, Sequence[Entry]], lying: Mapping[str, Sequence[Path]]) -> dict[str, list[Entry]]:
+    """The entries of each split, each with the region that lies there for its image.
+
+    `lying` has the masks and tables of each split; those of `all` hold for the splits that a table makes of one folder.
+    """
+    sources = {split: [_source(path) for path in paths] for split, paths in lying.items()}
+    return {
+        split: [replace(e, roi=_of(e.image, sources.get(split, sources.get("all", ())))) for e in entries]
+        for split, entries in found.items()
+    }
 
 
 def read_mask(path: Path, image: Path, size_of: SizeOf = image_size) -> Tensor:
@@ -67,17 +63,13 @@ def open_regions(path: Path, size_of: SizeOf = image_size) -> Callable[[Path], T
 
     `size_of` says how large the picture in a file is, (H, W).
     """
-    if path.is_dir():
-        masks = files(path, ".png")
-        if not masks:
-            raise DataError(f"{path}: there are no masks (NAME.png) in this folder")
-        source: Source = partial(_mask_of, masks, size_of=size_of)
-    elif not path.exists():
+    if not path.exists():
         raise DataError(f"{path}: no such mask, folder of masks or table of polygons")
-    elif path.suffix.lower() == ".json":
-        source = partial(_polygons_of, read_polygons(path), size_of=size_of)
-    else:
+    if path.is_dir() and not files(path, ".png"):
+        raise DataError(f"{path}: there are no masks (NAME.png) in this folder")
+    if not path.is_dir() and path.suffix.lower() != ".json":
         return lambda image: read_mask(path, image, size_of)
+    source = _source(path, size_of)
 
     def region(image: Path) -> Tensor | None:
         found = source(image)
@@ -88,12 +80,7 @@ def open_regions(path: Path, size_of: SizeOf = image_size) -> Callable[[Path], T
 
 def read_polygons(path: Path) -> dict[str, Polygons]:
     """Polygons by image, or by `*` for the other images, of a roi.json."""
-    try:
-        content = json.loads(read_text(path))
-    except json.JSONDecodeError as e:
-        raise DataError(f"{path}:{e.lineno}: not valid JSON ({e.msg})") from e
-    except (RecursionError, ValueError) as e:
-        raise DataError(f"{path}: not usable JSON ({e})") from e
+    content = load_json(path)
     if not isinstance(content, dict):
         raise DataError(f'{path}: expected {{"NAME.jpg": [[[x, y], …], …]}}, polygons by image')
     out: dict[str, Polygons] = {}
@@ -172,32 +159,23 @@ def _list(value: Any, what: str) -> list[Any]:
 Source = Callable[[Path], Callable[[], Tensor] | None]  # the region of an image, where there is one
 
 
-def _sources(root: Path, place: Place) -> list[Source]:
-    """Where the regions of a place may come from, nearest first."""
-    out: list[Source] = []
-    tops = [place.image_dir, *(p for p in place.image_dir.parents if p == root or root in p.parents)]
-    for top in tops:
-        folder = named_folder(top, FOLDER)
-        deeper = None if folder is None else named_folder(folder, place.image_dir.name, place.split)
-        out += [partial(_mask_of, files(d, ".png")) for d in (deeper, folder) if d is not None]
-        table = named(top, TABLE)
-        if table is not None:
-            out.append(partial(_polygons_of, read_polygons(table)))
-    return out
+def _source(path: Path, size_of: SizeOf = image_size) -> Source:
+    """What a folder of masks or a table of polygons says."""
+    if path.is_dir():
+        return partial(_mask_of, files(path, ".png"), size_of=size_of)
+    return partial(_polygons_of, read_polygons(path), size_of=size_of)
 
 
 def _of(image: Path, sources: Sequence[Source]) -> Callable[[], Tensor] | None:
     return next((region for source in sources if (region := source(image)) is not None), None)
 
 
-def _mask_of(masks: Mapping[str, Path], image: Path, size_of: SizeOf = image_size) -> Callable[[], Tensor] | None:
+def _mask_of(masks: Mapping[str, Path], image: Path, size_of: SizeOf) -> Callable[[], Tensor] | None:
     path = masks.get(image.stem) or masks.get(EVERY)
     return None if path is None else partial(read_mask, path, image, size_of)
 
 
-def _polygons_of(
-    polygons: Mapping[str, Polygons], image: Path, size_of: SizeOf = image_size
-) -> Callable[[], Tensor] | None:
+def _polygons_of(polygons: Mapping[str, Polygons], image: Path, size_of: SizeOf) -> Callable[[], Tensor] | None:
     for name in (image.name, image.stem, "*"):
         if name in polygons:
             return partial(_drawn, polygons[name], image, size_of)
