@@ -7,10 +7,6 @@
 - A category with a skeleton of several keypoints: one object an annotation, at the centre of its box, or, when it has none,
   at the mean of its labelled keypoints; with `keypoint=NAME`, at that keypoint where it is labelled.
 - `iscrowd` regions stand for many objects that nobody counted: they are left out, and their number is kept in `meta`.
-- An image without annotations has zero points.
-
-Written are keypoints, each with its box where there is one, else with one of no size.
-Category ids are the class numbers plus one.
 """
 
 from __future__ import annotations
@@ -21,8 +17,8 @@ from typing import Any
 
 from papm.data.formats.base import Context, Points, Sheet, Table, register
 from papm.data.formats.items import UNNAMED, XY, Box, Item, all_classes, put_json
-from papm.data.formats.jsonfile import has_keys, is_object, load_json, peek
-from papm.data.readers.faults import AnnotationError, Fault, coordinate
+from papm.data.formats.jsonfile import has_keys, load_keys, need, peek_object
+from papm.data.readers.faults import Fault, coordinate
 from papm.errors import unknown
 
 Json = Mapping[str, Any]
@@ -39,14 +35,10 @@ class Coco(Sheet):
     filters = True
 
     def detect(self, path: Path) -> int:
-        content = peek(path)
-        return has_keys(content, "images", "annotations") if is_object(content) else 0
+        return has_keys(peek_object(path), "images", "annotations")
 
     def read(self, path: Path, context: Context) -> Table:
-        content = load_json(path)
-        for key in ("images", "annotations"):
-            if not isinstance(content, dict) or not isinstance(content.get(key), list):
-                raise AnnotationError.of(path, f"not a COCO file: the list '{key}' is missing")
+        content = load_keys(path, "COCO", list, "images", "annotations")
         table = Table(path)
         known = _categories(content, table)
         table.classes = tuple(str(c.get("name", i)) for i, c in sorted(known.items()))
@@ -132,11 +124,10 @@ def _images(content: Json, table: Table) -> dict[int | str, Points]:
     out: dict[int | str, Points] = {}
     for number, image in enumerate(content["images"], start=1):
         with table.faults.noting(table.path, None, f"image #{number} of 'images': "):
-            if not isinstance(image, dict) or not isinstance(image.get("file_name"), str):
-                raise ValueError("has no file_name")
+            name = need(need(image, dict, "has no file_name").get("file_name"), str, "has no file_name")
             if not isinstance(image.get("id"), int | str) or image["id"] in out:
                 raise ValueError("has no id of its own")
-            points = out[image["id"]] = table.new(image["file_name"])
+            points = out[image["id"]] = table.new(name)
             points.declare(image.get("height"), image.get("width"))
     return out
 

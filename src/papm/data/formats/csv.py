@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import csv
 import io
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -40,22 +40,9 @@ class Csv(Sheet):
         return SURELY if columns.image < len(rows[1]) and is_image_name(measured(rows[1][columns.image])) else NO
 
     def read(self, path: Path, context: Context) -> Table:
-        text = read_text(path)
         table = Table(path)
-        columns = None
-        for number, cells in filled_rows(text, path, table.faults):
-            if columns is None:
-                columns = _columns(cells)
-                if columns is None:
-                    raise AnnotationError.of(
-                        path,
-                        "expected a header with the columns image, x and y (and label), or rows of these; found:"
-                        f" {', '.join(c.strip() for c in cells)[:120]}; rename the columns",
-                        number,
-                    )
-                columns = replace(columns, commas=separator(text) != ",")
-                if header(cells) is not None:
-                    continue
+        wanted = "a header with the columns image, x and y (and label), or rows of these"
+        for number, cells, columns in table_rows(path, table.faults, _columns, wanted):
             with table.faults.noting(path, number):
                 _add(table, cells, columns, number)
         return table
@@ -117,6 +104,24 @@ def separator(text: str) -> str:
     lines = (line.strip() for line in io.StringIO(text, newline="\n"))
     first = next((line for line in lines if line and not line.startswith("#")), "")
     return max(";\t,", key=first.count) if any(c in first for c in ";\t,") else ","
+
+
+def table_rows(
+    path: Path, faults: Faults, find: Callable[[Sequence[str]], Columns | None], wanted: str
+) -> Iterator[tuple[int, list[str], Columns]]:
+    """The rows of a table below its header, with the line of each and where its columns are, which `find` sees in the first."""
+    text = read_text(path)
+    columns = None
+    for number, cells in filled_rows(text, path, faults):
+        if columns is None:
+            columns = find(cells)
+            if columns is None:
+                found = ", ".join(c.strip() for c in cells)[:120]
+                raise AnnotationError.of(path, f"expected {wanted}; found: {found}; rename the columns", number)
+            columns = replace(columns, commas=separator(text) != ",")
+            if header(cells) is not None:
+                continue
+        yield number, cells, columns
 
 
 def filled_rows(text: str, path: Path, faults: Faults) -> Iterator[tuple[int, list[str]]]:

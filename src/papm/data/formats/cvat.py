@@ -4,9 +4,8 @@
       <points label="head" points="12.5,30.0;80.1,44.2"/> <box label="car" xtl= ytl= xbr= ybr= rotation=/>
       <polygon label="cell" points="…"/> <ellipse label="cell" cx= cy= rx= ry= rotation=/> <mask … left= top= width= height=/>
 
-Every point of a `points` shape is an object of its own. Boxes and ellipses are their centres, polygons their centroids, masks
-the centres of their boxes. Tags of whole images are passed over. Lines, cuboids and skeletons are no objects with a place, and
-videos (`track`) no images: they are refused. Written are points, or boxes where the point is the centre. Pixel origin: 0.
+Every point of a `points` shape is an object of its own. Tags of whole images are passed over. Lines, cuboids and skeletons are
+no objects with a place, and videos (`track`) no images: they are refused.
 """
 
 from __future__ import annotations

@@ -2,8 +2,7 @@
 
     {"classes": ["goose"], "points": {"a.jpg": {"goose": [{"x": 12.5, "y": 30.0}]}}, "colors": …, "metadata": …}
 
-An image that the file lists without points has no objects; one that it does not list has not been looked at, and is left
-out. Pixel origin: 0.
+An image that the file lists without points has no objects; one that it does not list has not been looked at, and is left out.
 """
 
 from __future__ import annotations
@@ -14,8 +13,8 @@ from typing import Any
 
 from papm.data.formats.base import MAYBE, NO, SURELY, Context, Points, Sheet, Table, register
 from papm.data.formats.items import Item, all_classes, put_json
-from papm.data.formats.jsonfile import has_keys, is_object, load_json, peek
-from papm.data.readers.faults import AnnotationError, coordinate
+from papm.data.formats.jsonfile import has_keys, load_keys, need, peek_object
+from papm.data.readers.faults import coordinate
 
 _COLORS = ([255, 0, 0], [0, 170, 255], [255, 200, 0], [0, 200, 80], [200, 0, 255], [255, 255, 255])
 
@@ -29,23 +28,17 @@ class DotDotGoose(Sheet):
     suffixes = (".pnt",)
 
     def detect(self, path: Path) -> int:
-        content = peek(path)
-        if not is_object(content):
-            return NO
-        return SURELY if has_keys(content, "points") else MAYBE
+        content = peek_object(path)
+        return SURELY if has_keys(content, "points") else MAYBE if content else NO
 
     def read(self, path: Path, context: Context) -> Table:
-        content = load_json(path)
-        listed = content.get("points") if isinstance(content, dict) else None
-        if not isinstance(listed, dict):
-            raise AnnotationError.of(path, "not a DotDotGoose file: the object 'points' is missing")
+        content = load_keys(path, "DotDotGoose", dict, "points")
         table = Table(path)
         named = content.get("classes")
         classes = dict.fromkeys(named if isinstance(named, list) and all(isinstance(c, str) for c in named) else ())
-        for image, by_class in listed.items():
+        for image, by_class in content["points"].items():
             with table.faults.noting(path):
-                if not isinstance(by_class, dict):
-                    raise ValueError(f"the points of {image[:80]!r} should be an object of classes")
+                by_class = need(by_class, dict, f"the points of {image[:80]!r} should be an object of classes")
                 points = table.new(image)
                 for label, items in by_class.items():
                     classes.setdefault(label)
@@ -76,10 +69,7 @@ class DotDotGoose(Sheet):
 
 
 def _add(points: Points, items: Any, label: str, where: str, path: Path) -> None:
-    if not isinstance(items, list):
-        raise ValueError(f"{where} should be a list of points")
-    for number, item in enumerate(items, start=1):
+    for number, item in enumerate(need(items, list, f"{where} should be a list of points"), start=1):
         with points.faults.noting(path, None, f"point #{number} of {where}: "):
-            if not isinstance(item, dict):
-                raise ValueError("is not an object")
-            points.add((coordinate(item.get("x"), "x"), coordinate(item.get("y"), "y")), label or None)
+            place = need(item, dict, "is not an object")
+            points.add((coordinate(place.get("x"), "x"), coordinate(place.get("y"), "y")), label or None)

@@ -4,13 +4,9 @@
     1,0,121,121,121,12.5,40.0,1,0,2
     2,0,98,98,98,103,88.25,1,0,2
 
-The file is called NAME.csv for NAME.jpg (also NAME.jpg.csv, .tsv, and .txt where ImageJ wrote it), and lies beside the image or
-in a folder of annotations. Of ImageJ's columns X, Y and Counter, the kind of a point, are read; other tables may have a column
-class or label, as the points that QuPath saves. An empty file, or a header alone, is an image without objects. One table for
-all images, with the image in the column Label, is read as `csv`.
-
-Pixel origin: 0. ImageJ gives X and Y in the unit of the image's scale: it has to be pixels. Java's image reader passes over
-EXIF: coordinates are those of the pixels as they are stored.
+Of ImageJ's columns X, Y and Counter, the kind of a point, are read; other tables may have a column class or label, as the
+points that QuPath saves. One table for all images, with the image in the column Label, is read as `csv`. The unit of ImageJ's
+scale has to be pixels. Java's image reader passes over EXIF: coordinates are those of the pixels as they are stored.
 """
 
 from __future__ import annotations
@@ -20,10 +16,9 @@ from dataclasses import replace
 from pathlib import Path
 
 from papm.data.formats.base import MAYBE, NO, SURELY, Context, PerImage, Points, register
-from papm.data.formats.csv import filled_rows, first_rows, measured, separator
+from papm.data.formats.csv import first_rows, measured, table_rows
 from papm.data.formats.items import Item, put_text, written
 from papm.data.formats.txt import Columns, add_row, header
-from papm.data.readers.faults import AnnotationError, read_text
 from papm.images import IMAGE_SUFFIXES, is_image_name
 
 
@@ -57,24 +52,19 @@ class ImageJ(PerImage):
         return MAYBE if columns.image is None and path.suffix.lower() != ".txt" else NO
 
     def read(self, path: Path, image: Path, context: Context) -> Points:
-        text = read_text(path)
         out = Points()
-        columns, first = None, ""
-        for number, cells in filled_rows(text, path, out.faults):
-            if columns is None:
-                columns = header(cells)
-                if columns is None:
-                    found = ", ".join(c.strip() for c in cells)[:120]
-                    raise AnnotationError.of(
-                        path, f"expected a header with the columns X and Y; found: {found}", number
-                    )
-                columns = replace(columns, commas=separator(text) != ",")
-                continue
-            columns = _settled(columns, cells)
+        settled, first = None, ""
+        for number, cells, columns in table_rows(path, out.faults, header, "a header with the columns X and Y"):
+            settled = _settled(settled or columns, cells)
             with out.faults.noting(path, number):
-                first = first or _image(cells, columns)
-                _check(cells, columns, first)
-                add_row(out, cells, columns, path, number)
+                own = _image(cells, settled)
+                first = first or own
+                if len(cells) <= max(settled.x, settled.y):
+                    raise ValueError(f"expected X and Y, found {len(cells)} fields")
+                if own != first:  # ImageJ goes on with the table it has
+                    above = f"{first[:80]!r} above: clear the results before each image"
+                    raise ValueError(f"{own[:80]!r} was measured here, {above}")
+                add_row(out, cells, settled, path, number)
         known = {str(i): name for i, name in enumerate(context.names)}
         out.labels = [None if v is None else known.get(v, v) for v in out.labels]
         return out
@@ -90,14 +80,6 @@ class ImageJ(PerImage):
 
 def _image(cells: Sequence[str], columns: Columns) -> str:
     return measured(cells[columns.image]) if columns.image is not None and columns.image < len(cells) else ""
-
-
-def _check(cells: Sequence[str], columns: Columns, first: str) -> None:
-    if len(cells) <= max(columns.x, columns.y):
-        raise ValueError(f"expected X and Y, found {len(cells)} fields")
-    image = _image(cells, columns)
-    if image != first:  # ImageJ goes on with the table it has
-        raise ValueError(f"{image[:80]!r} was measured here, {first[:80]!r} above: clear the results before each image")
 
 
 def _settled(columns: Columns, row: Sequence[str]) -> Columns:

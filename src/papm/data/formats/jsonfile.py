@@ -8,13 +8,15 @@ import json
 import re
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from papm.data.readers.faults import AnnotationError, read_text
 from papm.errors import DataError
 
 MOST_MEMORY = 2_500_000_000  # bytes for the values of one file; COCO files of two million points pass
 _PEEK = 65536
+
+T = TypeVar("T")
 
 
 def load_json(path: Path) -> Any:
@@ -40,6 +42,24 @@ def load_json(path: Path) -> Any:
     return content
 
 
+def load_keys(path: Path, tool: str, kind: type, *keys: str) -> dict[str, Any]:
+    """The object in a JSON file of a tool, which has a list or an object under each of these keys."""
+    content = load_json(path)
+    for key in keys:
+        if not isinstance(content, dict) or not isinstance(content.get(key), kind):
+            noun = "list" if kind is list else "object"
+            raise AnnotationError.of(path, f"not a {tool} file: the {noun} '{key}' is missing")
+    assert isinstance(content, dict)
+    return content
+
+
+def need(value: Any, kind: type[T], problem: str) -> T:
+    """A value that must be of a kind; else ValueError says what is wrong."""
+    if not isinstance(value, kind):
+        raise ValueError(problem)
+    return value
+
+
 @contextlib.contextmanager
 def uncollected() -> Iterator[None]:
     """Without garbage collection, which looks through millions of new values again and again, and finds nothing."""
@@ -53,9 +73,7 @@ def uncollected() -> Iterator[None]:
 
 
 def memory_of(text: str) -> int:
-    """About how many bytes the values of a JSON text take: `{},` is three in a file, and some hundred in Python.
-
-    Objects and lists, texts and other values are counted by the marks they have in the file.
+    """About how many bytes the values of a JSON text take, by its marks: `{},` is three in a file, and some hundred in Python.
 
     >>> memory_of("[{}, {}]")
     632
@@ -76,6 +94,12 @@ def peek(path: Path) -> bytes:
         return b""
 
 
+def peek_object(path: Path) -> bytes:
+    """The same of a file that begins as an object; nothing of others."""
+    content = peek(path)
+    return content if content.lstrip(b" \t\r\n").startswith(b"{") else b""
+
+
 def has_keys(content: bytes, *keys: str) -> int:
     """How many of these occur as keys, at whatever depth.
 
@@ -83,8 +107,3 @@ def has_keys(content: bytes, *keys: str) -> int:
     1
     """
     return sum(re.search(rb'"' + re.escape(k.encode()) + rb'"\s*:', content) is not None for k in keys)
-
-
-def is_object(content: bytes) -> bool:
-    """Whether the text begins as an object."""
-    return content.lstrip(b" \t\r\n").startswith(b"{")

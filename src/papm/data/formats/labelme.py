@@ -2,9 +2,8 @@
 
     {"version": "5.2.1", "shapes": [{"label": "head", "points": [[x, y], …], "shape_type": "point"}], "imagePath": "a.jpg", …}
 
-Points are points; rectangles and circles (centre, then a place on the rim) their centres, polygons their centroids, masks the
-centres of their boxes. Lines are refused. The file's name says which image it is of; `imagePath` and the picture in `imageData`
-are not used. Written are points, or rectangles where the point is the centre. Pixel origin: 0.
+A circle is its centre, then a place on the rim. The file's name says which image it is of; `imagePath` and the picture in
+`imageData` are not used.
 """
 
 from __future__ import annotations
@@ -17,8 +16,7 @@ from typing import Any
 from papm.data.formats import shapes
 from papm.data.formats.base import MAYBE, NO, SURELY, Context, PerImage, Points, register, text_label
 from papm.data.formats.items import Item, put_json
-from papm.data.formats.jsonfile import has_keys, is_object, load_json, peek
-from papm.data.readers.faults import AnnotationError
+from papm.data.formats.jsonfile import has_keys, load_keys, need, peek_object
 
 _POINTS = {"point": 1, "points": 1, "rectangle": 2, "circle": 2, "mask": 2, "polygon": 3}  # that a shape has at least
 
@@ -34,22 +32,17 @@ class LabelMe(PerImage):
     boxes = "instead"
 
     def detect(self, path: Path) -> int:
-        content = peek(path)
-        if not is_object(content) or not has_keys(content, "shapes"):
+        content = peek_object(path)
+        if not has_keys(content, "shapes"):
             return NO
         return SURELY if has_keys(content, "imagePath", "imageData", "shape_type") else MAYBE
 
     def read(self, path: Path, image: Path, context: Context) -> Points:
-        content = load_json(path)
-        listed = content.get("shapes") if isinstance(content, dict) else None
-        if not isinstance(listed, list):
-            raise AnnotationError.of(path, "not a LabelMe file: the list 'shapes' is missing")
+        content = load_keys(path, "LabelMe", list, "shapes")
         points = Points()
-        for number, shape in enumerate(listed, start=1):
+        for number, shape in enumerate(content["shapes"], start=1):
             with points.faults.noting(path, None, f"shape #{number}: "):
-                if not isinstance(shape, dict):
-                    raise ValueError("is not an object")
-                for xy, box in _shapes(shape):
+                for xy, box in _shapes(need(shape, dict, "is not an object")):
                     points.add(xy, text_label(shape.get("label")), None, box)
         points.declare(content.get("imageHeight"), content.get("imageWidth"))
         return points

@@ -4,13 +4,10 @@
       {"type": "keypointlabels", "value": {"x": 12.5, "y": 40, "width": 0.5, "keypointlabels": ["head"]}},
       {"type": "rectanglelabels", "value": {"x": 10, "y": 10, "width": 5, "height": 8, "rectanglelabels": ["car"]}}]}]}]
 
-- Keypoints are points; boxes and ellipses their centres, polygons their centroids.
-- Of several annotations of a task the one marked as ground truth is read, else the last; cancelled ones are not. A task
-  without any has not been looked at: its image is left out. An empty `result` is an image without objects.
-- Images are found by the last part of their address, also without the eight digits that an upload puts before a name.
-
-Percent are taken of the upright image, so there is no pixel origin to state: 0. Written are keypoints, or boxes where the point
-is the centre; images are named as files of a local storage whose folder is the dataset's.
+Of several annotations of a task the one marked as ground truth is read, else the last; cancelled ones are not. A task without
+any has not been looked at: its image is left out. Images are found by the last part of their address, also without the eight
+digits that an upload puts before a name. Percent are taken of the upright image. Images are written as files of a local storage
+whose folder is the dataset's.
 """
 
 from __future__ import annotations
@@ -26,7 +23,7 @@ from urllib.parse import parse_qs, quote, unquote, urlsplit
 from papm.data.formats import shapes
 from papm.data.formats.base import MAYBE, NO, SURELY, Context, Points, Sheet, Table, register
 from papm.data.formats.items import Item, put_json
-from papm.data.formats.jsonfile import has_keys, load_json, peek
+from papm.data.formats.jsonfile import has_keys, load_json, need, peek
 from papm.data.readers.faults import AnnotationError, coordinate, safe_relative
 from papm.images import is_image_name
 
@@ -60,13 +57,10 @@ class LabelStudio(Sheet):
         table = Table(path)
         several = 0
         for number, task in enumerate(tasks, start=1):
-            what = (
-                f"task {task['id']}"
-                if isinstance(task, dict) and isinstance(task.get("id"), int)
-                else f"task #{number}"
-            )
+            id = task.get("id") if isinstance(task, dict) else None
+            what = f"task {id}" if isinstance(id, int) else f"task #{number}"
             with table.faults.noting(path, None, f"{what}: "):
-                found = _annotations(task)
+                found = _annotations(need(task, dict, "is not an object"))
                 several += len(found) > 1
                 if found:
                     name = _image(task)
@@ -89,9 +83,7 @@ class LabelStudio(Sheet):
         put_json(folder / "labelstudio.json", tasks)
 
 
-def _annotations(task: Any) -> list[Mapping[str, Any]]:
-    if not isinstance(task, dict):
-        raise ValueError("is not an object")
+def _annotations(task: Mapping[str, Any]) -> list[Mapping[str, Any]]:
     found = task.get("annotations", task.get("completions"))
     if not isinstance(found, list) or not all(isinstance(a, dict) for a in found):
         raise ValueError("has no list 'annotations'; export as 'JSON', not 'JSON-MIN'")
@@ -103,9 +95,7 @@ def _image(task: Mapping[str, Any]) -> str:
     data = task.get("data")
     texts = [v for v in data.values() if isinstance(v, str)] if isinstance(data, dict) else []
     address = next((v for v in texts if is_image_name(_last(v).rpartition("/")[2])), None) or task.get("file_upload")
-    if not isinstance(address, str):
-        raise ValueError("names no image in 'data'")
-    return str(safe_relative(_last(address)))
+    return str(safe_relative(_last(need(address, str, "names no image in 'data'"))))
 
 
 def _last(address: str) -> str:
@@ -134,21 +124,16 @@ def _without_prefix(name: str) -> str | None:
 
 
 def _add(points: Points, annotation: Mapping[str, Any], path: Path, what: str) -> None:
-    results = annotation.get("result")
-    if not isinstance(results, list):
-        raise ValueError("has no list 'result'")
+    results = need(annotation.get("result"), list, "has no list 'result'")
     labels: dict[str, str] = {}  # a label may stand in a result of its own, with the id of its shape
     for r in results:
         if isinstance(r, dict) and isinstance(r.get("id"), str) and (label := _label(r)):
             labels.setdefault(r["id"], label)
     for number, r in enumerate(results, start=1):
         with points.faults.noting(path, None, f"{what}: result #{number}: "):
-            kind = r.get("type") if isinstance(r, dict) else None
-            if not isinstance(kind, str):
-                raise ValueError("has no 'type'")
-            plain = kind.removesuffix("labels")
-            if plain in _DRAWN:  # choices, texts, ratings are about the image, not in it
-                xy, box = _shape(plain, r)
+            kind = need(need(r, dict, "has no 'type'").get("type"), str, "has no 'type'").removesuffix("labels")
+            if kind in _DRAWN:  # choices, texts, ratings are about the image, not in it
+                xy, box = _shape(kind, r)
                 known = labels.get(r["id"]) if isinstance(r.get("id"), str) else None
                 points.add(xy, _label(r) or known, None, box)
 
@@ -162,9 +147,7 @@ def _label(result: Mapping[str, Any]) -> str | None:
 
 
 def _shape(kind: str, result: Mapping[str, Any]) -> shapes.Shape:
-    value = result.get("value")
-    if not isinstance(value, dict):
-        raise ValueError("has no 'value'")
+    value = need(result.get("value"), dict, "has no 'value'")
 
     def part(key: str, default: float | None = None) -> float:
         return coordinate(value.get(key, default), key)

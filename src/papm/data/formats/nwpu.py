@@ -12,7 +12,7 @@ from typing import Any
 from papm.data.base import Annotation
 from papm.data.formats.base import MAYBE, NO, SURELY, Context, PerImage, register
 from papm.data.formats.items import Item, put_json
-from papm.data.formats.jsonfile import has_keys, is_object, peek
+from papm.data.formats.jsonfile import has_keys, peek_object
 from papm.data.readers.nwpu import read_json
 
 
@@ -27,12 +27,8 @@ class Nwpu(PerImage):
     labels = False
 
     def detect(self, path: Path) -> int:
-        content = peek(path)
-        if (
-            not is_object(content)
-            or not has_keys(content, "points")
-            or has_keys(content, "shapes", "images", "classes")
-        ):
+        content = peek_object(path)
+        if not has_keys(content, "points") or has_keys(content, "shapes", "images", "classes"):
             return NO
         return SURELY if has_keys(content, "human_num", "boxes", "img_id") else MAYBE
 

@@ -4,18 +4,10 @@
       "geometry": {"type": "MultiPoint", "coordinates": [[x, y], …]},
       "properties": {"objectType": "annotation", "classification": {"name": "Tumor"}}}]}
 
-A list of features, or one alone, is read too. The file is called NAME.geojson for NAME.jpg (also NAME.jpg.geojson, or .json).
-
-- Points are points, every one of a MultiPoint; polygons their centroids, of several parts that of the largest. Lines are
-  refused.
-- An area that was drawn by hand and has no class, or one that QuPath ignores (its name ends in *, as Region*), says where
-  somebody looked or where cells were searched for: it is passed over, with a warning. Cells and detections count with and
-  without a class.
-- The label is the class. Of an object without one there is none, and then no object of the image may have one.
-- Written are the points of each class as one annotation.
-
-Pixel origin: 0, the corner of the first pixel. Java's image reader passes over EXIF: coordinates are those of the pixels as
-they are stored.
+A list of features, or one alone, is read too. Of an area of several parts the point is the centroid of the largest. An area
+that was drawn by hand and has no class, or one that QuPath ignores (its name ends in *, as Region*), says where somebody
+looked or where cells were searched for: it is passed over, with a warning. Cells and detections count with and without a
+class. Java's image reader passes over EXIF: coordinates are those of the pixels as they are stored.
 """
 
 from __future__ import annotations
@@ -29,7 +21,7 @@ from papm.data.formats import shapes
 from papm.data.formats.base import MAYBE, NO, SURELY, Context, PerImage, Points, register
 from papm.data.formats.imagej import named_after
 from papm.data.formats.items import XY, Box, Item, put_json
-from papm.data.formats.jsonfile import has_keys, load_json, peek
+from papm.data.formats.jsonfile import has_keys, load_json, need, peek
 from papm.data.readers.faults import AnnotationError, coordinate
 
 logger = logging.getLogger(__name__)
@@ -64,9 +56,7 @@ class QuPath(PerImage):
         points, searched = Points(), 0
         for number, feature in enumerate(listed, start=1):
             with points.faults.noting(path, None, f"feature #{number}: "):
-                if not isinstance(feature, dict):
-                    raise ValueError("is not an object")
-                about = feature.get("properties")
+                about = need(feature, dict, "is not an object").get("properties")
                 about = about if isinstance(about, dict) else {}
                 label = _class(about)
                 kind = about.get(
@@ -108,13 +98,10 @@ def _class(about: Mapping[str, Any]) -> str | None:
 
 def _shapes(geometry: Any) -> Iterator[tuple[XY, Box | None, bool]]:
     """Points, boxes around them, and whether each is an area."""
-    if not isinstance(geometry, dict):
-        raise ValueError("has no 'geometry'")
-    kind, given = geometry.get("type"), geometry.get("coordinates")
+    kind, given = (need(geometry, dict, "has no 'geometry'").get(k) for k in ("type", "coordinates"))
     if kind not in ("Point", "MultiPoint", "Polygon", "MultiPolygon"):
         raise ValueError(f"a {str(kind)[:40]!r} cannot be read as a point; use points or areas")
-    if not isinstance(given, list):
-        raise ValueError("'coordinates' should be a list")
+    given = need(given, list, "'coordinates' should be a list")
     if kind in ("Point", "MultiPoint"):
         yield from ((_xy(p), None, False) for p in ([given] if kind == "Point" else given))
         return

@@ -4,10 +4,8 @@
                                                                         "region_attributes": {"class": "head"}}]}}
     filename,file_size,file_attributes,region_count,region_id,region_shape_attributes,region_attributes
 
-A project has the same under `_via_img_metadata`. Points are points; rectangles, circles and ellipses their centres, polygons
-their centroids. Polylines are refused. An image without regions has no objects. The label is the one attribute that regions
-have; of several, the one called class, label, category, type or name, else there is none. Written are points, or rectangles
-where the point is the centre, with the attribute `class`. Pixel origin: 0.
+A project has the same under `_via_img_metadata`. The label is the one attribute that regions have; of several, the one called
+class, label, category, type or name, else there is none.
 """
 
 from __future__ import annotations
@@ -22,7 +20,7 @@ from typing import Any
 from papm.data.formats import shapes
 from papm.data.formats.base import MAYBE, NO, SURELY, Context, Sheet, Table, register, text_label
 from papm.data.formats.items import Item, put_json
-from papm.data.formats.jsonfile import has_keys, is_object, load_json, peek
+from papm.data.formats.jsonfile import has_keys, load_json, need, peek, peek_object
 from papm.data.readers.faults import AnnotationError, coordinate, read_text, safe_relative
 
 _LABELS = ("class", "label", "category", "type", "name")
@@ -38,12 +36,10 @@ class Via(Sheet):
     boxes = "instead"
 
     def detect(self, path: Path) -> int:
-        content = peek(path)
         if path.suffix.lower() == ".csv":
-            first = content.partition(b"\n")[0]
+            first = peek(path).partition(b"\n")[0]
             return SURELY if b"region_shape_attributes" in first and b"filename" in first else NO
-        if not is_object(content):
-            return NO
+        content = peek_object(path)
         if has_keys(content, "_via_img_metadata") or has_keys(content, "filename", "regions") == 2:
             return SURELY
         return MAYBE if content.strip() == b"{}" else NO
@@ -102,9 +98,8 @@ def _json(path: Path, table: Table) -> dict[str, Regions]:
     out: dict[str, Regions] = {}
     for key, image in listed.items():
         with table.faults.noting(path, None, f"the image {key[:80]!r}: "):
-            if not isinstance(image, dict) or not isinstance(image.get("filename"), str):
-                raise ValueError("has no filename")
-            name = str(safe_relative(image["filename"]))
+            name = need(need(image, dict, "has no filename").get("filename"), str, "has no filename")
+            name = str(safe_relative(name))
             if name in out:
                 raise ValueError("names its image a second time")
             regions = image.get("regions", [])
@@ -126,8 +121,7 @@ def _csv(path: Path, table: Table) -> dict[str, Regions]:
                 regions = out.setdefault(str(safe_relative(row.get("filename") or "")), [])
                 shape, about = (_cell(row.get(k) or "{}") for k in ("region_shape_attributes", "region_attributes"))
                 if shape or row.get("region_count") not in ("0", "", None):
-                    if not isinstance(about, dict):
-                        raise ValueError("region_attributes should be an object")
+                    about = need(about, dict, "region_attributes should be an object")
                     regions.append((reader.line_num, {"shape_attributes": shape, "region_attributes": about}))
     except csv.Error as e:
         raise AnnotationError.of(path, f"not a row of a table ({e})", reader.line_num) from e
@@ -150,9 +144,8 @@ def _label_key(regions: Iterable[Mapping[str, Any]]) -> str | None:
     return next((k for name in _LABELS for k in keys if k.lower() == name), None)
 
 
-def _shape(a: Any) -> shapes.Shape:
-    if not isinstance(a, dict):
-        raise ValueError("has no 'shape_attributes'")
+def _shape(value: Any) -> shapes.Shape:
+    a = need(value, dict, "has no 'shape_attributes'")
 
     def numbers(*keys: str) -> list[float]:
         return [coordinate(a.get(key), key) for key in keys]

@@ -1,10 +1,7 @@
-"""Pascal VOC: one XML file per image, a box per object; the point is the centre of the box.
+"""Pascal VOC: one XML file per image, a box per object, written with fractions of pixels so that its centre stays the point.
 
-    DATA/images/a.jpg, annotations/a.xml        (or a.xml beside a.jpg)
-
-The file's name says which image it is of; the paths written inside are not used. Written are boxes, with fractions of pixels so
-that the centre stays the point. Pixel origin: 0, as labelImg and CVAT write it. The VOC challenge itself counts pixels from 1:
-`origin=-0.5`.
+The file's name says which image it is of; the paths written inside are not used. Pixel origin: 0, as labelImg and CVAT write
+it. The VOC challenge itself counts pixels from 1: `origin=-0.5`.
 """
 
 from __future__ import annotations

@@ -6,8 +6,7 @@
 - With `kpt_shape` in data.yaml the keypoints that follow a box are passed over.
 - An image without a text file shows no objects: that is the format's own rule.
 
-Told from `x y [label]` text by its five or more numbers a line, all but the first between 0 and 1. Written are the boxes of
-objects, small ones where there are none, and data.yaml; points outside the image are left out, for YOLO does not take them.
+Told from `x y [label]` text by its five or more numbers a line, all but the first between 0 and 1.
 """
 
 from __future__ import annotations
@@ -158,6 +157,3 @@ def _yaml_names(path: Path) -> tuple[str, ...]:
     ):
         raise DataError(f"{path}: 'names' should be a list of class names, or a mapping from index to name")
     return tuple(str(listed.get(i, i)) for i in range(max(listed, default=-1) + 1))
-
-
-# --- writing -----------------------------------------------------------------------------------------------------------

@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from papm.data.base import Entry
-from papm.data.formats.jsonfile import load_json
+from papm.data.formats.jsonfile import load_json, need
 from papm.data.readers.faults import coordinate, safe_relative
 from papm.data.readers.published import files
 from papm.errors import DataError
@@ -42,10 +42,12 @@ def with_regions(found: Mapping[str, Sequence[Entry]], lying: Mapping[str, Seque
     `lying` has the masks and tables of each split; those of `all` hold for the splits that a table makes of one folder.
     """
     sources = {split: [_source(path) for path in paths] for split, paths in lying.items()}
-    return {
-        split: [replace(e, roi=_of(e.image, sources.get(split, sources.get("all", ())))) for e in entries]
-        for split, entries in found.items()
-    }
+
+    def region(split: str, image: Path) -> Callable[[], Tensor] | None:
+        said = (source(image) for source in sources.get(split, sources.get("all", ())))
+        return next((region for region in said if region is not None), None)
+
+    return {split: [replace(e, roi=region(split, e.image)) for e in entries] for split, entries in found.items()}
 
 
 def read_mask(path: Path, image: Path, size_of: SizeOf = image_size) -> Tensor:
@@ -67,8 +69,6 @@ def open_regions(path: Path, size_of: SizeOf = image_size) -> Callable[[Path], T
         raise DataError(f"{path}: no such mask, folder of masks or table of polygons")
     if path.is_dir() and not files(path, ".png"):
         raise DataError(f"{path}: there are no masks (NAME.png) in this folder")
-    if not path.is_dir() and path.suffix.lower() != ".json":
-        return lambda image: read_mask(path, image, size_of)
     source = _source(path, size_of)
 
     def region(image: Path) -> Tensor | None:
@@ -87,7 +87,8 @@ def read_polygons(path: Path) -> dict[str, Polygons]:
     for name, polygons in content.items():
         try:
             key = name if name == "*" else safe_relative(name).name
-            out[key] = [_polygon(p) for p in _list(polygons, "a list of polygons")]
+            listed = need(polygons, list, f"found {str(polygons)[:40]}, expected a list of polygons")
+            out[key] = [_polygon(p) for p in listed]
         except ValueError as e:
             raise DataError(f"{path}: the region of {name[:80]!r}: {e}") from e
     return out
@@ -135,7 +136,7 @@ def _cross(turns: NDArray[np.uint8], top: int, corners: NDArray[np.float64], bit
 
 
 def _polygon(value: Any) -> NDArray[np.float64]:
-    corners = _list(value, "a polygon of corners [x, y]")
+    corners = need(value, list, f"found {str(value)[:40]}, expected a polygon of corners [x, y]")
     if not 3 <= len(corners) <= _MOST_CORNERS:
         raise ValueError(f"a polygon of {len(corners)} corners; it needs three, and {_MOST_CORNERS:,} at most")
     xy = [[coordinate(v, axis) for v, axis in zip(_pair(c), "xy")] for c in corners]
@@ -148,38 +149,28 @@ def _pair(value: Any) -> list[Any]:
     return value
 
 
-def _list(value: Any, what: str) -> list[Any]:
-    if not isinstance(value, list):
-        raise ValueError(f"found {str(value)[:40]}, expected {what}")
-    return value
-
-
-# --- where they lie ----------------------------------------------------------------------------------------------------
+# --- which there is for an image ---------------------------------------------------------------------------------------
 
 Source = Callable[[Path], Callable[[], Tensor] | None]  # the region of an image, where there is one
 
 
 def _source(path: Path, size_of: SizeOf = image_size) -> Source:
-    """What a folder of masks or a table of polygons says."""
-    if path.is_dir():
-        return partial(_mask_of, files(path, ".png"), size_of=size_of)
-    return partial(_polygons_of, read_polygons(path), size_of=size_of)
+    """What a folder of masks, a table of polygons, or a mask of every image says."""
+    if path.suffix.lower() == ".json":
+        polygons = read_polygons(path)
 
+        def drawn(image: Path) -> Callable[[], Tensor] | None:
+            name = next((n for n in (image.name, image.stem, "*") if n in polygons), None)
+            return None if name is None else partial(_drawn, polygons[name], image, size_of)
 
-def _of(image: Path, sources: Sequence[Source]) -> Callable[[], Tensor] | None:
-    return next((region for source in sources if (region := source(image)) is not None), None)
+        return drawn
+    masks = files(path, ".png") if path.is_dir() else {EVERY: path}
 
+    def masked(image: Path) -> Callable[[], Tensor] | None:
+        mask = masks.get(image.stem) or masks.get(EVERY)
+        return None if mask is None else partial(read_mask, mask, image, size_of)
 
-def _mask_of(masks: Mapping[str, Path], image: Path, size_of: SizeOf) -> Callable[[], Tensor] | None:
-    path = masks.get(image.stem) or masks.get(EVERY)
-    return None if path is None else partial(read_mask, path, image, size_of)
-
-
-def _polygons_of(polygons: Mapping[str, Polygons], image: Path, size_of: SizeOf) -> Callable[[], Tensor] | None:
-    for name in (image.name, image.stem, "*"):
-        if name in polygons:
-            return partial(_drawn, polygons[name], image, size_of)
-    return None
+    return masked
 
 
 def _drawn(polygons: Polygons, image: Path, size_of: SizeOf) -> Tensor:
