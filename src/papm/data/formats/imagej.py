@@ -65,8 +65,6 @@ class ImageJ(PerImage):
                     above = f"{first[:80]!r} above: clear the results before each image"
                     raise ValueError(f"{own[:80]!r} was measured here, {above}")
                 add_row(out, cells, settled, path, number)
-        known = {str(i): name for i, name in enumerate(context.names)}
-        out.labels = [None if v is None else known.get(v, v) for v in out.labels]
         return out
 
     def write(self, items: Iterable[Item], folder: Path) -> None:

@@ -83,28 +83,20 @@ class _Noting:
         return True
 
 
-def check_size(path: Path) -> None:
-    """Raise DataError when an annotation file is missing or too large to be one."""
-    try:
-        size = path.stat().st_size
-    except FileNotFoundError as e:
-        raise DataError(f"{path}: no such annotation file") from e
-    except OSError as e:
-        raise DataError(f"{path}: cannot open this annotation file ({e.strerror or e})") from e
-    if not path.is_file():
-        raise DataError(f"{path}: not a file, so not an annotation")
-    if size > MAX_ANNOTATION_BYTES:
-        raise DataError(
-            f"{path}: {size / 1e6:.0f} MB is more than the limit of {MAX_ANNOTATION_BYTES / 1e6:.0f} MB for an annotation"
-            " file; split it into one file per image or per split"
-        )
-
-
 def read_bytes(path: Path) -> bytes:
     """All of an annotation file, within the size limit."""
-    check_size(path)
     try:
+        size = path.stat().st_size
+        if not path.is_file():
+            raise DataError(f"{path}: not a file, so not an annotation")
+        if size > MAX_ANNOTATION_BYTES:
+            raise DataError(
+                f"{path}: {size / 1e6:.0f} MB is more than the limit of {MAX_ANNOTATION_BYTES / 1e6:.0f} MB for an annotation"
+                " file; split it into one file per image or per split"
+            )
         return path.read_bytes()
+    except FileNotFoundError as e:
+        raise DataError(f"{path}: no such annotation file") from e
     except OSError as e:
         raise DataError(f"{path}: cannot read this annotation file ({e.strerror or e})") from e
 

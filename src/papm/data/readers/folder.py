@@ -229,13 +229,13 @@ class _Folder:
         """Class names over all files, so that an index means the same in every split; none when all labels are numbers."""
         if self.classes:
             return tuple(self.classes)
-        labels = {v for r in self.read for v in r.points.labels if v is not None}
+        labels = {p.label for r in self.read for p in r.points.rows if p.label is not None}
         return () if all(is_int(v) for v in labels) else tuple(sorted(labels))
 
     def _check_wanted(self, names: Sequence[str]) -> None:
         """Refuse a category that no file speaks of."""
         plain = [r for r in self.read if not r.format.filters]
-        known = {v for r in plain for v in r.points.labels if v is not None}
+        known = {p.label for r in plain for p in r.points.rows if p.label is not None}
         for wanted in sorted(self.context.wanted or ()) if plain else ():
             if wanted not in known and wanted not in names and not (is_int(wanted) and int(wanted) < len(names)):
                 raise unknown("category", wanted, names or known)
@@ -251,9 +251,10 @@ def _is_blank(place: Place, f: PerImage) -> bool:
 
 def _maps(place: Place) -> frozenset[Path]:
     """Images that are dot maps of others, by their names."""
-    ends = [(i, i.stem.removesuffix(e.removesuffix(".png"))) for i in place.images for e in ENDINGS]
+    stems = {nfc(i.stem) for i in place.images}
+    names = {i: i.stem + i.suffix.lower() for i in place.images}
     return frozenset(
-        i for i, stem in ends if i.suffix.lower() == ".png" and stem != i.stem and nfc(stem) in place.by_stem
+        i for i in names for e in ENDINGS if names[i].endswith(e) and nfc(names[i].removesuffix(e)) in stems
     )
 
 

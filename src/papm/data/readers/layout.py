@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import re
 import unicodedata
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -39,27 +39,6 @@ class Place:
     images: tuple[Path, ...]
     dirs: tuple[Path, ...]
     label_dir: Path | None = None  # the folder made for annotations, if there is one
-
-    @cached_property
-    def by_name(self) -> Mapping[str, list[Path]]:
-        """Images by file name, as `nfc`."""
-        return self._grouped(lambda i: nfc(i.name))
-
-    @cached_property
-    def by_stem(self) -> Mapping[str, list[Path]]:
-        """Images by file name without suffix, as `nfc`."""
-        return self._grouped(lambda i: nfc(i.stem))
-
-    @cached_property
-    def by_upload(self) -> Mapping[str, list[Path]]:
-        """Images by `uploaded_name`."""
-        return self._grouped(lambda i: uploaded_name(i.name))
-
-    def _grouped(self, key: Callable[[Path], str]) -> Mapping[str, list[Path]]:
-        out: dict[str, list[Path]] = {}
-        for i in self.images:
-            out.setdefault(key(i), []).append(i)
-        return out
 
     @cached_property
     def files(self) -> tuple[Mapping[str, Path], ...]:
