@@ -113,10 +113,7 @@ def test_txt_faults_name_file_and_line(tmp_path: Path, bad: str, words: str) -> 
 
 def test_all_bad_lines_are_carried(tmp_path: Path) -> None:
     points = parse("1 2\nx1 2\n3 4\n5\nnan 1\n", tmp_path / "a.txt")
-    assert [f.line for f in points.faults] == [2, 4, 5] and [(r.xy, r.line) for r in points.rows] == [
-        ((1, 2), 1),
-        ((3, 4), 3),
-    ]
+    assert [f.line for f in points.faults] == [2, 4, 5] and points.xy == [(1, 2), (3, 4)] and points.lines == [1, 3]
 
 
 def test_binary_and_oversized_annotation(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -153,14 +150,14 @@ def test_missing_txt_and_shared_stem(tmp_path: Path) -> None:
 def test_what_is_written_is_read(rows: list[tuple[float, float, int]], sep: str) -> None:
     points = parse("\n".join(f"{x!r}{sep}{y!r}{sep}{k}" for x, y, k in rows), Path("a.txt"))
     assert not points.faults
-    assert [(*r.xy, r.label) for r in points.rows] == [(x, y, str(k)) for x, y, k in rows]
+    assert points.xy == [(x, y) for x, y, _ in rows] and points.labels == [str(k) for *_, k in rows]
 
 
 @given(st.text(max_size=60))
 @settings(max_examples=60, deadline=None)
 def test_any_text_parses_or_has_faults_with_lines(content: str) -> None:
     points = parse(content, Path("a.txt"))
-    lines = [*(r.line for r in points.rows), *(f.line for f in points.faults)]
+    lines = [*points.lines, *(f.line for f in points.faults)]
     assert all(line is not None and 1 <= line <= content.count("\n") + 1 for line in lines)
 
 

@@ -473,7 +473,7 @@ def test_faults_are_collected_up_to_a_limit(tmp_path: Path) -> None:
 def test_lines_are_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(faults, "MAX_LINES", 10)
     (tmp_path / "a.txt").write_text("1 2\n" * 10)
-    assert len(read("txt", tmp_path / "a.txt").rows) == 10
+    assert len(read("txt", tmp_path / "a.txt").xy) == 10
     (tmp_path / "a.txt").write_text("1 2\n" * 11)
     with pytest.raises(DataError, match=r"a\.txt: more than 10 lines"):
         read("txt", tmp_path / "a.txt")
@@ -497,4 +497,4 @@ def test_many_classes_of_dotdotgoose_take_as_long_as_they_are(tmp_path: Path) ->
     start = time.process_time()
     table = read("dotdotgoose", path)
     assert time.process_time() - start < 5  # half a minute where each class copies all before it
-    assert table.classes == ("c7", "b", *(c for c in named if c != "c7")) and len(table.images["a.png"].rows) == 60_000
+    assert table.classes == ("c7", "b", *(c for c in named if c != "c7")) and len(table.images["a.png"].xy) == 60_000

@@ -9,8 +9,9 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import compress
 from pathlib import Path
-from typing import Any, Literal, NamedTuple, TypeVar
+from typing import Any, Literal, TypeVar
 
 import torch
 
@@ -42,20 +43,14 @@ class Context:
     pose: bool = False  # YOLO lines go on with keypoints after the box
 
 
-class Point(NamedTuple):
-    """A point as a file gives it: coordinates as written, the label as text, the line it is on."""
-
-    xy: XY
-    label: str | None
-    line: int | None
-    box: Box | None
-
-
 @dataclass
 class Points:
-    """Points of one image, and what was wrong with the rest."""
+    """Points of one image as a file gives them, coordinates as written, and what was wrong with the rest."""
 
-    rows: list[Point] = field(default_factory=list)
+    xy: list[XY] = field(default_factory=list)
+    labels: list[str | None] = field(default_factory=list)
+    lines: list[int | None] = field(default_factory=list)
+    boxes: list[Box | None] = field(default_factory=list)
     faults: Faults = field(default_factory=Faults)
     line: int | None = None  # where the image is first mentioned
     meta: dict[str, Any] = field(default_factory=dict)
@@ -65,7 +60,10 @@ class Points:
 
     def add(self, xy: XY, label: str | None, line: int | None = None, box: Box | None = None) -> None:
         """Append a point, with all that is known about it."""
-        self.rows.append(Point(xy, label, line, box))
+        self.xy.append(xy)
+        self.labels.append(label)
+        self.lines.append(line)
+        self.boxes.append(box)
 
     def declare(self, height: object, width: object) -> None:
         """Note the size that a file gives its image, as numbers or as digits; anything else is passed over."""
@@ -76,16 +74,18 @@ class Points:
 
     def check_labels(self, path: Path) -> None:
         """All points of an image have a label, or none: half a labelling is a slip of the pen."""
-        without = [r for r in self.rows if r.label is None]
-        if 0 < len(without) < len(self.rows) and not self.faults:
-            self.faults.append(Fault(path, without[0].line, "this point has no label, others of its image do"))
+        if 0 < self.labels.count(None) < len(self.labels) and not self.faults:
+            line = self.lines[self.labels.index(None)]
+            self.faults.append(Fault(path, line, "this point has no label, others of its image do"))
 
     def keep(self, wanted: Collection[str] | None, names: Sequence[str]) -> None:
         """Leave only points whose label is wanted, by name or by number."""
         if wanted is not None:
             other = {name: str(i) for i, name in enumerate(names)} | {str(i): name for i, name in enumerate(names)}
-            labels = ((r, r.label) for r in self.rows)
-            self.rows = [r for r, v in labels if v is not None and (v in wanted or other.get(v) in wanted)]
+            kept = [v is not None and (v in wanted or other.get(v) in wanted) for v in self.labels]
+            parts: tuple[list[Any], ...] = (self.xy, self.labels, self.lines, self.boxes)
+            for part in parts:
+                part[:] = compress(part, kept)
 
     def annotation(self, image: Path, path: Path, context: Context) -> Annotation:
         """As the tensors of an image, in papm's coordinates; AnnotationError with the faults."""
@@ -93,18 +93,17 @@ class Points:
         if self.faults:
             raise AnnotationError(self.faults)
         scale = torch.tensor(image_size(image)[::-1] if self.relative else (1, 1), dtype=torch.float64)
-        xy = torch.tensor([r.xy for r in self.rows], dtype=torch.float64).reshape(-1, 2) * scale
+        xy = torch.tensor(self.xy, dtype=torch.float64).reshape(-1, 2) * scale
         if self.relative:  # the centre of a box in fractions may come out a rounding error beyond 0
             xy = torch.where((xy < 0) & (xy > -1e-6), 0.0, xy)
         boxes = None
-        if self.rows and all(r.box is not None for r in self.rows):
-            corners = torch.tensor([r.box for r in self.rows], dtype=torch.float64) * scale.repeat(2)
-            boxes = corners.add(context.origin).float()
+        if self.boxes and None not in self.boxes:
+            boxes = (torch.tensor(self.boxes, dtype=torch.float64) * scale.repeat(2)).add(context.origin).float()
         read = Annotation(
             xy.add(context.origin).float(),
             None if labels is None else torch.tensor(labels, dtype=torch.int64),
             boxes,
-            lines=[r.line for r in self.rows if r.line is not None] or None,
+            lines=[n for n in self.lines if n is not None] or None,
             meta=self.meta | ({"classes": context.names} if context.names and labels is not None else {}),
         )
         stored = self.stored if context.stored is None else context.stored
@@ -112,15 +111,13 @@ class Points:
 
     def _numbers(self, path: Path, names: tuple[str, ...]) -> list[int] | None:
         """The labels as numbers; those that have none are faults."""
-        if not self.rows or self.rows[0].label is None:
-            return None
-        index = {name: i for i, name in enumerate(names)}
-        labels = [str(r.label) for r in self.rows]
-        for row, label in zip(self.rows, labels):
-            if label not in index and not is_int(label):
+        labels = [v for v in self.labels if v is not None]
+        known = {v: int(v) for v in set(labels) if is_int(v)} | {name: i for i, name in enumerate(names)}
+        for line, label in zip(self.lines, labels):
+            if label not in known:
                 rule = "is neither a whole number nor a name listed in classes.txt (one a line)"
-                self.faults.append(Fault(path, row.line, f"the label {label[:40]!r} {rule}"))
-        return None if self.faults else [index[v] if v in index else int(v) for v in labels]
+                self.faults.append(Fault(path, line, f"the label {label[:40]!r} {rule}"))
+        return [known[v] for v in labels] if labels and not self.faults else None
 
 
 @dataclass

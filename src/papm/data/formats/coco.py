@@ -60,8 +60,10 @@ class Coco(Sheet):
                     Fault(path, None, f"{what} has the category {category!r}, which 'categories' lacks")
                 )
             elif wanted is None or category in wanted:
-                with points.faults.noting(path, None, f"{what}: "):
+                try:
                     _add(points, a, known.get(category, {}) if isinstance(category, int) else {}, context.keypoint)
+                except ValueError as e:
+                    points.faults.append(Fault(path, None, f"{what}: {e}"))
         return table
 
     def write(self, items: Iterable[Item], folder: Path) -> None:

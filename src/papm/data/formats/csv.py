@@ -43,8 +43,10 @@ class Csv(Sheet):
         table = Table(path)
         wanted = "a header with the columns image, x and y (and label), or rows of these"
         for number, cells, columns in table_rows(path, table.faults, _columns, wanted):
-            with table.faults.noting(path, number):
+            try:
                 _add(table, cells, columns, number)
+            except ValueError as e:
+                table.faults.append(Fault(path, number, str(e)))
         return table
 
     def write(self, items: Iterable[Item], folder: Path) -> None:

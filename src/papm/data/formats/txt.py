@@ -82,7 +82,7 @@ def add_row(out: Points, cells: Sequence[str], columns: Columns, path: Path, num
         out.faults.append(Fault(path, number, str(e)))
         return
     label = cells[columns.label].strip() if columns.label is not None and columns.label < len(cells) else ""
-    out.add(xy, unguarded(label) or None, number)
+    out.add(xy, unguarded(label) if label else None, number)
 
 
 def _with_point(cell: str) -> str:
@@ -130,7 +130,7 @@ class Txt(PerImage):
         if text is None:
             return NO
         points = parse(text, path)
-        if points.faults and not points.rows:
+        if points.faults and not points.xy:
             return NO
         return SURELY if head_lines(path) else MAYBE
 
@@ -149,8 +149,8 @@ class Txt(PerImage):
 def parse(text: str, path: Path) -> Points:
     """The points of a text, and its faults by line.
 
-    >>> parse("x,y\\n1, 2\\n# a comment\\n3 4", Path("a.txt")).rows[1].xy
-    (3.0, 4.0)
+    >>> parse("x,y\\n1, 2\\n# a comment\\n3 4", Path("a.txt")).xy
+    [(1.0, 2.0), (3.0, 4.0)]
     """
     out, columns, width = Points(), None, 3
     for number, raw in enumerate(text.split("\n"), start=1):

@@ -22,7 +22,7 @@ from papm.data.formats import shapes
 from papm.data.formats.base import NO, SURELY, Context, PerImage, Points, register
 from papm.data.formats.items import Item, all_classes, put_text
 from papm.data.formats.txt import head_lines, listed_names
-from papm.data.readers.faults import AnnotationError, coordinate, read_text
+from papm.data.readers.faults import AnnotationError, Fault, coordinate, read_text
 from papm.errors import DataError
 
 _NAME_FILES = ("data.yaml", "data.yml", "dataset.yaml", "classes.txt", "obj.names")
@@ -70,10 +70,12 @@ class Yolo(PerImage):
             cells = raw.split("#", 1)[0].split()
             if not cells:
                 continue
-            with points.faults.noting(path, number):
+            try:
                 label = _label(_class(cells[0]), context.names)
                 xy, box = _shape(cells[1:5] if context.pose else cells[1:])
                 points.add(xy, label, number, box)
+            except ValueError as e:
+                points.faults.append(Fault(path, number, str(e)))
         return points
 
     def write(self, items: Iterable[Item], folder: Path) -> None:

@@ -229,13 +229,13 @@ class _Folder:
         """Class names over all files, so that an index means the same in every split; none when all labels are numbers."""
         if self.classes:
             return tuple(self.classes)
-        labels = {p.label for r in self.read for p in r.points.rows if p.label is not None}
+        labels = {v for r in self.read for v in r.points.labels if v is not None}
         return () if all(is_int(v) for v in labels) else tuple(sorted(labels))
 
     def _check_wanted(self, names: Sequence[str]) -> None:
         """Refuse a category that no file speaks of."""
         plain = [r for r in self.read if not r.format.filters]
-        known = {p.label for r in plain for p in r.points.rows if p.label is not None}
+        known = {v for r in plain for v in r.points.labels if v is not None}
         for wanted in sorted(self.context.wanted or ()) if plain else ():
             if wanted not in known and wanted not in names and not (is_int(wanted) and int(wanted) < len(names)):
                 raise unknown("category", wanted, names or known)
