@@ -9,6 +9,7 @@ from pathlib import Path
 from papm.data.formats import FORMATS, Format, PerImage, Sheet, formats
 from papm.data.formats.base import MAYBE, NO, SURELY
 from papm.data.formats.csv import first_rows
+from papm.data.formats.dotmap import ENDINGS
 from papm.data.readers.layout import Place, label_dirs, listed, nfc, split_of
 from papm.errors import DataError
 from papm.images import natural_key
@@ -58,8 +59,9 @@ def is_told(root: Path, place: Place) -> bool:
 
 
 def sidecars(place: Place, f: PerImage) -> dict[Path, Path | None]:
-    """Each image with its own annotation file, or None where there is none."""
+    """Each image with its own annotation file, or None where there is none; without those that are dot maps of others."""
     dirs = [(files, f.endings_in(folder)) for folder, files in zip(place.dirs, place.files)]
+    maps = dot_maps(place)
     out: dict[Path, Path | None] = {}
     for image in place.images:
         found = (
@@ -69,8 +71,24 @@ def sidecars(place: Place, f: PerImage) -> dict[Path, Path | None]:
             for stem in dict.fromkeys((image.stem, nfc(image.stem)))
             if (name := f"{f.prefix}{stem}{ending}") in files and files[name] != image
         )
-        out[image] = next(found, None)
+        path = next(found, None)
+        if image not in maps or (path is not None and f.name != "dotmap"):
+            out[image] = path
     return out
+
+
+def dot_maps(place: Place) -> set[Path]:
+    """Images that are dot maps of others, by their names."""
+    names = {i: i.stem + i.suffix.lower() for i in place.images}
+    maps = [i for i in names if names[i].endswith(ENDINGS)]
+    stems = {nfc(i.stem) for i in names} if maps else set()
+    return {i for i in maps for e in ENDINGS if names[i].endswith(e) and nfc(names[i].removesuffix(e)) in stems}
+
+
+def expected(place: Place, image: Path, f: PerImage) -> Path:
+    """The file that an image without one should have."""
+    folder = place.label_dir or image.parent
+    return folder / f"{f.prefix}{image.stem}{f.endings_in(folder)[0]}"
 
 
 def _files(place: Place, f: PerImage) -> list[Path]:

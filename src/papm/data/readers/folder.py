@@ -1,18 +1,12 @@
-"""Your own data: a folder of images with dots, recognised by what lies beside the images.
+"""Your own data: a folder of images with dots, recognised by what lies beside the images (docs/datasets.md).
 
     DATA/a.jpg, a.txt           one `x y [label]` a line (spaces or commas, # comments, optional header)
     DATA/*.jpg, points.csv      columns image, x, y (and label); blank x and y state an image without objects
-    DATA/*.jpg, any.json        COCO: boxes (their centres) or keypoints, see `coco`
+    DATA/*.jpg, any.json        COCO: boxes (their centres) or keypoints
 
-and what annotation tools write: YOLO, Pascal VOC, CVAT, Label Studio, LabelMe, VIA, ImageJ, QuPath, DotDotGoose, dot maps,
-and the files of NWPU-Crowd and ShanghaiTech. Each has a file in `papm.data.formats` that tells how.
-
-Images may lie in `images/`, annotations in `labels/`, `points/` or `annotations/`. Sub-folders `train`, `val`, `test` (in DATA
-or in `images/`), or tables named after them, become splits; without any the one split is called `all`, and training and
-evaluation divide it by seed. Masks in `roi/`, or polygons in `roi.json`, say where objects count (`regions`).
-
-Pixel origin: the format's own, 0 for most. Coordinates are taken as written, with the image spanning 0 ≤ x < W; a tool that
-writes whole pixel indices wants `origin=0.5`, one that counts from 1, as MATLAB does, `origin=-0.5`.
+and what annotation tools write (`papm.data.formats`). Where things lie, `layout`; of which format they are, `detect`; where
+objects count, `regions`. Pixel origin: the format's own, 0 for most: coordinates as written, with the image spanning 0 ≤ x
+< W.
 
 Zero points must be said: an image needs its `.txt`, if only an empty one. An image that a CSV does not mention is taken to be
 without objects (tools write no rows for those), with a warning in the log; so is an image without a YOLO file. Other tables
@@ -30,12 +24,12 @@ from pathlib import Path
 from papm.data.base import Annotation, Entry, Reader, readers, register
 from papm.data.formats import FORMATS, Format, PerImage, formats
 from papm.data.formats.base import Context, Points, is_int
-from papm.data.formats.dotmap import ENDINGS, WAYS
+from papm.data.formats.dotmap import WAYS
 from papm.data.formats.txt import head_lines, listed_names
 from papm.data.readers import multi_annotator
-from papm.data.readers.detect import Found, choose, is_told, named_sheet, sidecars
+from papm.data.readers.detect import Found, choose, dot_maps, expected, is_told, named_sheet, sidecars
 from papm.data.readers.faults import AnnotationError, Fault, Faults
-from papm.data.readers.layout import Place, find_places, find_regions, nfc
+from papm.data.readers.layout import Place, find_places, find_regions
 from papm.data.readers.matching import images_of
 from papm.data.readers.regions import with_regions
 from papm.data.upright import upright
@@ -60,12 +54,10 @@ def entries(
 ) -> dict[str, list[Entry]]:
     """Images of each split and how to parse their points.
 
-    `format` names a format where the folder does not tell; `annotations` the file for many images when there are several;
-    `category` keeps only these labels (names or ids, several separated by commas); `keypoint` picks one of a COCO skeleton;
-    `origin` is added to coordinates in place of what the format asks for; `dots` says how a dot map is read; `annotators` whose
-    points count where several people marked the images; `roi=false` leaves regions of interest aside (`regions`); `stored` says
-    whether coordinates are those of the pixels as they are stored, before EXIF turns a photograph upright, in place of what the
-    format's tools do.
+    `format` and `annotations` name the format and the file for many images where the folder does not tell; `category` keeps
+    only these labels (names or ids, several separated by commas); `keypoint` picks one of a COCO skeleton; `origin` and
+    `stored` stand in for what the format says of its coordinates; `dots` says how a dot map is read, `annotators` whose
+    points count.
     """
     for what, given, known in (("format", format, ["auto", *FORMATS]), ("way to read dots", dots, WAYS)):
         if given not in known:
@@ -176,7 +168,7 @@ class _Folder:
         """One file per image."""
         assert isinstance(f, PerImage)
         context = self.of(f)
-        own = {i: p for i, p in sidecars(place, f).items() if i not in _maps(place) or (p and f.name != "dotmap")}
+        own = sidecars(place, f)
         missing = sum(path is None for path in own.values())
         if f.missing_is_empty and missing == len(own):
             raise DataError(f"{place.image_dir}: no {f.name} files for these images; expected {f.layout}")
@@ -185,7 +177,7 @@ class _Folder:
         stems: set[str] = set()
         out = self.found.setdefault(place.split, [])
         for image, there in own.items():
-            path = there or _expected(place, image, f)
+            path = there or expected(place, image, f)
             if image.stem in stems:
                 message = f"another image is called '{image.stem}' too, so {path.name} is of both"
                 self.faults.append(Fault(image, None, message))
@@ -249,20 +241,6 @@ def _is_blank(place: Place, f: PerImage) -> bool:
     return not any(head_lines(p) for p in sidecars(place, f).values() if p is not None)
 
 
-def _maps(place: Place) -> frozenset[Path]:
-    """Images that are dot maps of others, by their names."""
-    stems = {nfc(i.stem) for i in place.images}
-    names = {i: i.stem + i.suffix.lower() for i in place.images}
-    return frozenset(
-        i for i in names for e in ENDINGS if names[i].endswith(e) and nfc(names[i].removesuffix(e)) in stems
-    )
-
-
-def _expected(place: Place, image: Path, f: PerImage) -> Path:
-    folder = place.label_dir or image.parent
-    return folder / f"{f.prefix}{image.stem}{f.endings_in(folder)[0]}"
-
-
 def _must_exist(image: Path, path: Path) -> None:
     if not path.exists():
         hint = " (an empty file there says that the image shows no objects)" if path.suffix in (".txt", ".csv") else ""
@@ -299,7 +277,7 @@ def _load_file(f: PerImage, image: Path, path: Path, context: Context) -> Annota
 
 def _rows(place: Place, found: Mapping[Path, Points], f: Format, path: Path, whole: bool) -> Iterator[_Read]:
     """The images of a place that a table speaks of; `whole`: those that it leaves out have no objects."""
-    direct, maps = set(place.images), _maps(place)
+    direct, maps = set(place.images), dot_maps(place)
     mine = [i for i in place.images if i in found or (whole and i not in maps)]
     mine += [i for i in found if i not in direct and place.image_dir in i.parents]
     if silent := sum(i not in found for i in mine):

@@ -1,8 +1,8 @@
 """MATLAB files, read by scipy only after a look at their structure.
 
-`scipy.io.loadmat` trusts the lengths and type codes it finds: a damaged or hostile file can crash the interpreter (a
-segmentation fault in scipy 1.17, no exception), and a compressed one can grow without bound. So the elements are walked
-here first, and only the wanted variables, decompressed within a limit and found well formed, are handed on.
+`scipy.io.loadmat` trusts the lengths and type codes it finds: a damaged or hostile file can crash the interpreter, and a
+compressed one can grow without bound. So the elements are walked here first, and only the wanted variables, decompressed
+within a limit and found well formed, are handed on.
 
 The format ("MAT-File Format", MathWorks): a 128-byte header, then elements of an 8-byte tag (type, bytes) and data padded to
 8; a matrix element holds flags, dimensions, name, and numbers, cells or struct fields that are elements again.
