@@ -96,6 +96,13 @@ def test_round_trip(format: str, tmp_path_factory: pytest.TempPathFactory, data:
                 assert tuple(again.meta["classes"]) == classes
 
 
+@pytest.mark.parametrize("format", FORMATS)
+def test_names_that_begin_with_a_blank_or_a_comment_sign(format: str, tmp_path: Path) -> None:
+    samples = [drawn(name, [[5.25, 7.5]]) for name in (" #a", "#b", " c.d")]
+    write_folder(samples, tmp_path / "o", to=format)
+    assert {n: s.count for n, s in back(tmp_path / "o").items()} == {s.name: 1 for s in samples}
+
+
 def _sorted(sample: Sample) -> torch.Tensor:
     """An order of points that rounding does not change: by pixel."""
     x, y = sample.points.floor().double().unbind(-1)

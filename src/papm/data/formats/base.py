@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import compress
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import Any, Literal, TypeVar
 
 import torch
@@ -129,9 +129,9 @@ class Table:
     faults: Faults = field(default_factory=Faults)
     classes: tuple[str, ...] = ()  # names in the order of their indices, when the file defines one
 
-    def new(self, name: str, **about: Any) -> Points:
+    def new(self, written: str | PurePosixPath, **about: Any) -> Points:
         """The points of an image that the file names for the first time; ValueError says what is wrong with the name."""
-        name = str(safe_relative(name))
+        name = str(safe_relative(written) if isinstance(written, str) else written)
         if name in self.images:
             raise ValueError(f"the image {name[:80]!r} is given a second time")
         points = self.images[name] = Points(**about)

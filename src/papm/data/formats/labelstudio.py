@@ -16,7 +16,7 @@ import logging
 import math
 import re
 from collections.abc import Iterable, Mapping
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import Any
 from urllib.parse import parse_qs, quote, unquote, urlsplit
 
@@ -64,7 +64,7 @@ class LabelStudio(Sheet):
                 several += len(found) > 1
                 if found:
                     name = _image(task)
-                    points = table.new(name, relative=True, also=_without_prefix(name))
+                    points = table.new(name, relative=True, also=_without_prefix(name.name))
                     chosen = next((a for a in found if a.get("ground_truth") is True), found[-1])
                     with points.faults.noting(path, None, f"{what}: "):
                         _add(points, chosen, path, what)
@@ -90,12 +90,12 @@ def _annotations(task: Mapping[str, Any]) -> list[Mapping[str, Any]]:
     return [a for a in found if not a.get("was_cancelled") and not a.get("skipped")]
 
 
-def _image(task: Mapping[str, Any]) -> str:
+def _image(task: Mapping[str, Any]) -> PurePosixPath:
     """The image of a task as a relative name."""
     data = task.get("data")
     texts = [v for v in data.values() if isinstance(v, str)] if isinstance(data, dict) else []
     address = next((v for v in texts if is_image_name(_last(v).rpartition("/")[2])), None) or task.get("file_upload")
-    return str(safe_relative(_last(need(address, str, "names no image in 'data'"))))
+    return safe_relative(_last(need(address, str, "names no image in 'data'")))
 
 
 def _last(address: str) -> str:
@@ -119,7 +119,7 @@ def _without_prefix(name: str) -> str | None:
     >>> _without_prefix("1f2e3d4c-a.jpg")
     'a.jpg'
     """
-    match = re.fullmatch(r"[0-9a-f]{8}-(.+)", name.rpartition("/")[2])
+    match = re.fullmatch(r"[0-9a-f]{8}-(.+)", name)
     return match[1] if match else None
 
 

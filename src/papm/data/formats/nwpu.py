@@ -13,7 +13,6 @@ from papm.data.base import Annotation
 from papm.data.formats.base import MAYBE, NO, SURELY, Context, PerImage, register
 from papm.data.formats.items import Item, put_json
 from papm.data.formats.jsonfile import has_keys, peek_object
-from papm.data.readers.nwpu import read_json
 
 
 @register
@@ -33,6 +32,8 @@ class Nwpu(PerImage):
         return SURELY if has_keys(content, "human_num", "boxes", "img_id") else MAYBE
 
     def read(self, path: Path, image: Path, context: Context) -> Annotation:
+        from papm.data.readers.nwpu import read_json  # which registers a dataset: not before its turn
+
         return read_json(path, origin=context.origin)
 
     def write(self, items: Iterable[Item], folder: Path) -> None:

@@ -14,7 +14,6 @@ from papm.data.base import Annotation
 from papm.data.formats.base import NO, SURELY, Context, PerImage, register
 from papm.data.formats.items import Item
 from papm.data.formats.jsonfile import peek
-from papm.data.readers.shanghaitech import read_points
 
 
 @register
@@ -32,6 +31,8 @@ class ShanghaiTech(PerImage):
         return SURELY if peek(path).startswith(b"MATLAB") else NO
 
     def read(self, path: Path, image: Path, context: Context) -> Annotation:
+        from papm.data.readers.shanghaitech import read_points  # which registers datasets: not before their turn
+
         return read_points(path, origin=context.origin)
 
     def write(self, items: Iterable[Item], folder: Path) -> None:

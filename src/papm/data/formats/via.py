@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from papm.data.formats import shapes
-from papm.data.formats.base import MAYBE, NO, SURELY, Context, Sheet, Table, register, text_label
+from papm.data.formats.base import MAYBE, NO, SURELY, Context, Points, Sheet, Table, register, text_label
 from papm.data.formats.items import Item, put_json
 from papm.data.formats.jsonfile import has_keys, load_json, need, peek, peek_object
 from papm.data.readers.faults import AnnotationError, coordinate, read_text, safe_relative
@@ -49,7 +49,7 @@ class Via(Sheet):
         images = _csv(path, table) if path.suffix.lower() == ".csv" else _json(path, table)
         key = _label_key(r for regions in images.values() for _, r in regions)
         for name, regions in images.items():
-            points = table.new(name, line=regions[0][0] if regions else None)
+            points = table.images[name] = Points(line=regions[0][0] if regions else None)
             for number, (line, region) in enumerate(regions, start=1):
                 with points.faults.noting(path, line, f"region #{number} of {name[:80]!r}: "):
                     xy, box = _shape(region.get("shape_attributes"))
