@@ -74,7 +74,7 @@ class Points:
 
     def check_labels(self, path: Path) -> None:
         """All points of an image have a label, or none: half a labelling is a slip of the pen."""
-        if 0 < self.labels.count(None) < len(self.labels) and not self.faults:
+        if 0 < self.labels.count(None) < len(self.labels):
             line = self.lines[self.labels.index(None)]
             self.faults.append(Fault(path, line, "this point has no label, others of its image do"))
 
