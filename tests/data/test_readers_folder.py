@@ -387,6 +387,17 @@ def test_csv_faults_name_file_and_line(tmp_path: Path, row: str, words: str) -> 
     assert words in str(e.value) and "p.csv:3: " in str(e.value)
 
 
+def test_csv_categories_by_name_and_number(tmp_path: Path) -> None:
+    image(tmp_path / "a.jpg")
+    text(tmp_path / "p.csv", "image,x,y,label\na.jpg,5,6,bus\na.jpg,7,8,car\n")
+    assert open_all(tmp_path, category="car") == open_all(tmp_path, category=1) == {"a": [[7, 8]]}
+    with pytest.raises(ConfigError, match="unknown category 'cra'; did you mean 'car'"):
+        open_all(tmp_path, category="cra")
+    text(tmp_path / "classes.txt", "bus\ncar\n")
+    text(tmp_path / "p.csv", "image,x,y,label\na.jpg,5,6,0\na.jpg,7,8,1\n")
+    assert open_all(tmp_path, category="car") == {"a": [[7, 8]]}
+
+
 def test_csv_with_wrong_columns(tmp_path: Path) -> None:
     image(tmp_path / "a.jpg")
     text(tmp_path / "p.csv", "image,left,top\na.jpg,5,6\n")

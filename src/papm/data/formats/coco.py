@@ -54,16 +54,12 @@ class Coco(Sheet):
                 table.faults.append(Fault(path, None, f"{what} belongs to no image of 'images'"))
                 continue
             points = images[a["image_id"]]
-            category = a.get("category_id")
-            if known and (not isinstance(category, int) or category not in known):
-                points.faults.append(
-                    Fault(path, None, f"{what} has the category {category!r}, which 'categories' lacks")
-                )
-            elif wanted is None or category in wanted:
-                try:
-                    _add(points, a, known.get(category, {}) if isinstance(category, int) else {}, context.keypoint)
-                except ValueError as e:
-                    points.faults.append(Fault(path, None, f"{what}: {e}"))
+            try:
+                category = _category(a.get("category_id"), known)
+                if wanted is None or category.get("id") in wanted:
+                    _add(points, a, category, context.keypoint)
+            except ValueError as e:
+                points.faults.append(Fault(path, None, f"{what}: {e}"))
         return table
 
     def write(self, items: Iterable[Item], folder: Path) -> None:
@@ -104,6 +100,12 @@ def _categories(content: Json, table: Table) -> dict[int, Json]:
         else:
             out[c["id"]] = c
     return out
+
+
+def _category(id: Any, known: Mapping[int, Json]) -> Json:
+    if known and (not isinstance(id, int) or id not in known):
+        raise ValueError(f"has the category {id!r}, which 'categories' lacks")
+    return known.get(id, {}) if isinstance(id, int) else {}
 
 
 def _skeleton(category: Json) -> list[str]:

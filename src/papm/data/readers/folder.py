@@ -59,13 +59,7 @@ def entries(
     `stored` stand in for what the format says of its coordinates; `dots` says how a dot map is read, `annotators` whose
     points count.
     """
-    for what, given, known in (("format", format, ["auto", *FORMATS]), ("way to read dots", dots, WAYS)):
-        if given not in known:
-            raise unknown(what, given, known)
-    if origin is not None and (isinstance(origin, bool) or not isinstance(origin, int | float)):
-        raise ConfigError(f"origin is a number, not '{origin}'")
-    if stored is not None and not isinstance(stored, bool):
-        raise ConfigError(f"stored is true or false, not '{stored}'")
+    _check_options(format, dots, origin, stored)
     allowed = formats() if format == "auto" else [FORMATS.get(format)]
     context = Context(root, _categories(category), keypoint, listed_names(root / "classes.txt"), dots=dots)
 
@@ -88,6 +82,16 @@ def entries(
         if regions and e.entries:
             raise AnnotationError(e.faults, with_regions(e.entries, regions)) from None
         raise
+
+
+def _check_options(format: str, dots: str, origin: object, stored: object) -> None:
+    for what, given, known in (("format", format, ["auto", *FORMATS]), ("way to read dots", dots, WAYS)):
+        if given not in known:
+            raise unknown(what, given, known)
+    if origin is not None and (isinstance(origin, bool) or not isinstance(origin, int | float)):
+        raise ConfigError(f"origin is a number, not '{origin}'")
+    if stored is not None and not isinstance(stored, bool):
+        raise ConfigError(f"stored is true or false, not '{stored}'")
 
 
 def _categories(category: str | int | Iterable[str | int] | None) -> frozenset[str] | None:
