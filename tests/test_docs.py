@@ -28,8 +28,8 @@ import yaml
 from papm import config, data, methods, models
 from papm.cli.main import main
 from papm.data.base import READERS
+from papm.data.convert import write_folder
 from papm.data.synthetic import SceneOptions
-from papm.data.writers import write_folder
 from papm.draw import save_png
 from papm.losses.registry import LOSSES
 from papm.models import NETWORKS

@@ -20,7 +20,7 @@ from fuzzing.inputs import ENCODINGS, photo
 from fuzzing.png import SIGNATURE, damaged
 from fuzzing.trees import TREES
 from papm.data.base import readers
-from papm.data.file_formats import FORMATS
+from papm.data.formats import FORMATS
 from papm.errors import DataError
 
 # Mutations of each group.

@@ -14,8 +14,8 @@ from PIL import Image
 
 from fuzzing.subjects import Files, Small, pixels, read_dataset, recognised
 from fuzzing.trees import TREES, text
-from papm.data.file_formats import FORMATS
-from papm.data.writers import write_folder
+from papm.data.convert import write_folder
+from papm.data.formats import FORMATS
 from papm.images import frames, image_size, read_image
 from papm.metrics import nwpu
 from papm.predict.localization import from_files
@@ -65,7 +65,7 @@ def annotation(format: str) -> Callable[[Path], Files]:
     """A folder in one of the formats of annotation files; one time in four papm finds out which."""
 
     def make(root: Path) -> Files:
-        write_folder(samples(), root, format=format)
+        write_folder(samples(), root, to=format)
         files = [p for p in of_kinds(root) if p.suffix not in PICTURES or "images" not in p.parts]
         own = [p for p in files if p.name != "classes.txt"]
         return Files(

@@ -17,9 +17,9 @@ from PIL import Image
 
 import papm.data
 from papm.data.check import check
+from papm.data.formats.txt import parse
 from papm.data.readers import faults
 from papm.data.readers.faults import AnnotationError, safe_relative
-from papm.data.readers.formats import parse_txt
 from papm.errors import ConfigError, DataError
 
 
@@ -112,7 +112,7 @@ def test_txt_faults_name_file_and_line(tmp_path: Path, bad: str, words: str) -> 
 
 
 def test_all_bad_lines_are_carried(tmp_path: Path) -> None:
-    points = parse_txt("1 2\nx1 2\n3 4\n5\nnan 1\n", tmp_path / "a.txt")
+    points = parse("1 2\nx1 2\n3 4\n5\nnan 1\n", tmp_path / "a.txt")
     assert [f.line for f in points.faults] == [2, 4, 5] and points.xy == [(1, 2), (3, 4)] and points.lines == [1, 3]
 
 
@@ -148,7 +148,7 @@ def test_missing_txt_and_shared_stem(tmp_path: Path) -> None:
 )
 @settings(max_examples=40, deadline=None)
 def test_what_is_written_is_read(rows: list[tuple[float, float, int]], sep: str) -> None:
-    points = parse_txt("\n".join(f"{x!r}{sep}{y!r}{sep}{k}" for x, y, k in rows), Path("a.txt"))
+    points = parse("\n".join(f"{x!r}{sep}{y!r}{sep}{k}" for x, y, k in rows), Path("a.txt"))
     assert not points.faults
     assert points.xy == [(x, y) for x, y, _ in rows] and points.labels == [str(k) for *_, k in rows]
 
@@ -156,10 +156,9 @@ def test_what_is_written_is_read(rows: list[tuple[float, float, int]], sep: str)
 @given(st.text(max_size=60))
 @settings(max_examples=60, deadline=None)
 def test_any_text_parses_or_has_faults_with_lines(content: str) -> None:
-    points = parse_txt(content, Path("a.txt"))
-    assert len(points.xy) == len(points.lines) == len(points.labels)
-    lines = content.split("\n")
-    assert all(f.line is not None and 1 <= f.line <= len(lines) for f in points.faults)
+    points = parse(content, Path("a.txt"))
+    lines = [*points.lines, *(f.line for f in points.faults)]
+    assert all(line is not None and 1 <= line <= content.count("\n") + 1 for line in lines)
 
 
 # --- splits and layouts ------------------------------------------------------------------------------------------------
@@ -386,6 +385,17 @@ def test_csv_faults_name_file_and_line(tmp_path: Path, row: str, words: str) -> 
     with pytest.raises(DataError) as e:
         open_all(tmp_path)
     assert words in str(e.value) and "p.csv:3: " in str(e.value)
+
+
+def test_csv_categories_by_name_and_number(tmp_path: Path) -> None:
+    image(tmp_path / "a.jpg")
+    text(tmp_path / "p.csv", "image,x,y,label\na.jpg,5,6,bus\na.jpg,7,8,car\n")
+    assert open_all(tmp_path, category="car") == open_all(tmp_path, category=1) == {"a": [[7, 8]]}
+    with pytest.raises(ConfigError, match="unknown category 'cra'; did you mean 'car'"):
+        open_all(tmp_path, category="cra")
+    text(tmp_path / "classes.txt", "bus\ncar\n")
+    text(tmp_path / "p.csv", "image,x,y,label\na.jpg,5,6,0\na.jpg,7,8,1\n")
+    assert open_all(tmp_path, category="car") == {"a": [[7, 8]]}
 
 
 def test_csv_with_wrong_columns(tmp_path: Path) -> None:

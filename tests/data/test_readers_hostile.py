@@ -19,15 +19,12 @@ from PIL import Image
 
 import papm.data
 from papm.data.check import check
-from papm.data.file_formats import FORMATS
-from papm.data.readers import faults, xmlfile
-from papm.data.readers.coco import read_coco
-from papm.data.readers.dotdotgoose import read_dotdotgoose
+from papm.data.convert import write_folder
+from papm.data.formats import FORMATS, Sheet, formats, xmlfile
+from papm.data.formats.base import Context
+from papm.data.formats.jsonfile import MOST_MEMORY, memory_of
+from papm.data.readers import faults
 from papm.data.readers.faults import MOST_FAULTS, AnnotationError
-from papm.data.readers.formats import read_txt
-from papm.data.readers.jsonfile import MOST_MEMORY, memory_of
-from papm.data.readers.kinds import Context, Sheet
-from papm.data.writers import write_folder
 from papm.errors import DataError, PapmError
 from papm.structures import Sample
 
@@ -52,7 +49,7 @@ FILES = {
 TEXTS = sorted(set(FILES) - {"dotmap", "shanghaitech"})
 XML = ("cvat", "voc")
 JSON = ("coco", "labelstudio", "labelme", "via", "qupath", "dotdotgoose", "nwpu")
-SHEETS = sorted(n for n, f in FORMATS.items() if isinstance(f.reader, Sheet))
+SHEETS = sorted(f.name for f in formats() if isinstance(f, Sheet))
 
 
 def test_every_format_is_tried() -> None:
@@ -69,7 +66,7 @@ def made(root: Path, format: str, boxes: bool = False) -> Path:
         "a", lambda: torch.full((3, 30, 40), 7, dtype=torch.uint8), points, (30, 40), kinds, around,
         meta={"classes": ("cat", "dog")},
     )  # fmt: skip
-    write_folder([sample], root, format=format)
+    write_folder([sample], root, to=format)
     return root / FILES[format]
 
 
@@ -443,12 +440,19 @@ def test_any_bytes(format: str, content: bytes, tmp_path_factory: pytest.TempPat
 # --- small files, much work ---------------------------------------------------------------------------------------------
 
 
+def read(format: str, path: Path) -> Any:
+    """What a format makes of a file."""
+    f: Any = FORMATS.get(format)
+    context = Context(path.parent)
+    return f.read(path, context) if isinstance(f, Sheet) else f.read(path, path.with_suffix(".jpg"), context)
+
+
 def test_json_that_would_fill_the_memory_is_refused_unread(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = tmp_path / "coco.json"
     path.write_text('{"images": [], "annotations": [' + "{}," * 20_000_000 + "{}]}")  # 60 MB, and 6 GB when it is read
     monkeypatch.setattr(json, "loads", lambda text: pytest.fail("read"))
     with pytest.raises(DataError, match=r"coco\.json: its values would take about 4\.6 GB .* split it"):
-        read_coco(path)
+        read("coco", path)
 
 
 def test_real_coco_files_are_small_enough() -> None:
@@ -461,22 +465,22 @@ def test_faults_are_collected_up_to_a_limit(tmp_path: Path) -> None:
     path = tmp_path / "coco.json"
     path.write_text('{"images": [], "annotations": [' + "{}," * 2 * MOST_FAULTS + "{}]}")
     with pytest.raises(AnnotationError) as caught:
-        read_coco(path)
+        read("coco", path)
     assert len(caught.value.faults) == MOST_FAULTS
     path = tmp_path / "a.txt"
     path.write_text("x\n" * 2 * MOST_FAULTS)
     with pytest.raises(AnnotationError) as caught:
-        read_txt(path)
+        read("txt", path)
     assert len(caught.value.faults) == MOST_FAULTS
 
 
 def test_lines_are_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(faults, "MAX_LINES", 10)
     (tmp_path / "a.txt").write_text("1 2\n" * 10)
-    assert len(read_txt(tmp_path / "a.txt").xy) == 10
+    assert len(read("txt", tmp_path / "a.txt").xy) == 10
     (tmp_path / "a.txt").write_text("1 2\n" * 11)
     with pytest.raises(DataError, match=r"a\.txt: more than 10 lines"):
-        read_txt(tmp_path / "a.txt")
+        read("txt", tmp_path / "a.txt")
 
 
 @pytest.mark.parametrize(
@@ -496,6 +500,6 @@ def test_many_classes_of_dotdotgoose_take_as_long_as_they_are(tmp_path: Path) ->
     named = {f"c{k}": [{"x": 1, "y": 2}] for k in range(60_000)}
     path.write_text(json.dumps({"classes": ["c7", "b", "c7"], "points": {"a.png": named}}))
     start = time.process_time()
-    table = read_dotdotgoose(path, Context(tmp_path))
+    table = read("dotdotgoose", path)
     assert time.process_time() - start < 5  # half a minute where each class copies all before it
     assert table.classes == ("c7", "b", *(c for c in named if c != "c7")) and len(table.images["a.png"].xy) == 60_000

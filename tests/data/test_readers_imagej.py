@@ -12,7 +12,7 @@ from PIL import Image
 
 import papm.data
 from papm.data.check import check
-from papm.data.writers import write_folder
+from papm.data.convert import write_folder
 from papm.errors import ConfigError, DataError
 from papm.structures import Sample
 
@@ -218,7 +218,7 @@ def test_tools_that_pass_over_exif_mark_the_stored_pixels(how: int, tmp_path: Pa
 @pytest.mark.parametrize("how", STORED)
 def test_points_are_written_where_the_tool_shows_them(format: str, how: int, tmp_path: Path) -> None:
     sample = Sample("a", image(tmp_path / "a.jpg", how), torch.tensor([[30.0, 20.0]]), (H, W))
-    write_folder([sample], tmp_path / "o", format=format)
+    write_folder([sample], tmp_path / "o", to=format)
     assert opened(tmp_path / "o")["a"].points.tolist() == [[30, 20]]
     text = next(p for p in (tmp_path / "o/images").iterdir() if p.suffix != ".jpg").read_text()
     (x, y), _ = STORED[how]

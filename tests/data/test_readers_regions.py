@@ -16,8 +16,8 @@ from PIL import Image
 from papm import data
 from papm.data.cache import build_store
 from papm.data.check import check
+from papm.data.convert import write
 from papm.data.readers.regions import inside
-from papm.data.writers import write_splits
 from papm.errors import DataError
 
 H, W = 20, 30
@@ -104,7 +104,7 @@ def test_regions_are_written_with_the_points(tmp_path: Path, kind: str) -> None:
         photo(tmp_path / "in" / f"{name}.jpg")
     mask(tmp_path / "in" / "roi" / "a.png")
     whole = data.open("folder", tmp_path / "in")["all"]
-    write_splits({"train": whole}, tmp_path / "out", format=kind)
+    write({"train": whole}, tmp_path / "out", to=kind)
     a, b = data.open("folder", tmp_path / "out")["train"]
     assert a.roi is not None and whole[0].roi is not None and torch.equal(a.roi, whole[0].roi)
     assert b.roi is None

@@ -19,7 +19,7 @@ from PIL import Image
 
 import papm.data
 from papm.data.check import check
-from papm.data.readers import shapes
+from papm.data.formats import shapes
 from papm.data.readers.faults import AnnotationError
 from papm.errors import ConfigError, DataError
 from papm.structures import Sample
@@ -512,7 +512,7 @@ def test_dots_painted_with_a_brush_are_one_point_each(tmp_path: Path) -> None:
     assert opened(tmp_path, dots="pixels")["a"].count == 11
     dots(tmp_path / "a_dots.png", (1, 1), (2, 2), (40, 40), (60, 60))  # mostly single: neighbours are two
     assert opened(tmp_path)["a"].count == 4 and opened(tmp_path, dots="groups")["a"].count == 3
-    with pytest.raises(ConfigError, match="known: auto, pixels, groups"):
+    with pytest.raises(ConfigError, match="known: auto, groups, pixels"):
         opened(tmp_path, dots="blobs")
 
 

@@ -349,21 +349,21 @@ def test_nothing_is_left_of_a_failure(papm: Papm, photos: Path, command: str) ->
 
 
 def test_interrupted_write_leaves_nothing(papm: Papm, photos: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    whole = convert._plain
+    whole = convert._write_image
     seen = []
 
-    def plain(sample: Any, lost: set[str]) -> Any:
+    def write_image(sample: Any, path: Path, link: bool) -> None:
         seen.append(sample)
         if len(seen) == 4:
             raise KeyboardInterrupt
-        return whole(sample, lost)
+        whole(sample, path, link)
 
-    monkeypatch.setattr(convert, "_plain", plain)
+    monkeypatch.setattr(convert, "_write_image", write_image)
     out = photos.parent / "out"
     assert papm("convert", photos, "--out", out).code not in (0, 2)
     assert len(seen) == 4 and [p.name for p in photos.parent.iterdir()] == ["photos"]
     full = OSError(28, "No space left on device")
-    monkeypatch.setattr(convert, "_plain", lambda sample, lost: (_ for _ in ()).throw(full))
+    monkeypatch.setattr(convert, "_write_image", lambda *_: (_ for _ in ()).throw(full))
     ran = papm("convert", photos, "--out", out)
     assert ran.code == 2 and "No space left" in ran.sentence and [p.name for p in photos.parent.iterdir()] == ["photos"]
 
@@ -480,12 +480,12 @@ def test_shanghaitech_a(papm: Papm) -> None:
 
 
 def test_list_names_the_formats_of_a_folder(papm: Papm) -> None:
-    from papm.data.file_formats import FORMATS
+    from papm.data.formats import FORMATS, formats
 
     folder = next(r for r in papm("list", "--json").json if r["name"] == "folder")
     assert [f["name"] for f in folder["formats"]] == list(FORMATS)
     text = papm("list").out
-    assert all(f.summary in text and f.layout in text for f in FORMATS.values())
+    assert all(f.summary in text and f.layout in text for f in formats())
 
 
 @pytest.mark.slow

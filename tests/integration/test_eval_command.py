@@ -12,7 +12,7 @@ import pytest
 import torch
 
 from papm import data
-from papm.data.writers import write_folder
+from papm.data.convert import write_folder
 from papm.engine import train as engine
 from papm.engine.build import resolve
 from papm.metrics import box_sigmas, counting_errors, nwpu, qnrf, within

@@ -44,11 +44,11 @@ def list_formats(json: Json = False) -> None:
     Example: papm data list
     """
     from papm.data import base
-    from papm.data.file_formats import FORMATS
+    from papm.data.formats import formats as known_formats
 
     known, formats = (
-        [{"name": f.name, "summary": f.summary, "layout": f.layout} for f in part.values()]
-        for part in (base.readers(), FORMATS)
+        [{"name": f.name, "summary": f.summary, "layout": f.layout} for f in part]
+        for part in (list(base.readers().values()), known_formats())
     )
     if json:
         ui.print_json([r | ({"formats": formats} if r["name"] == "folder" else {}) for r in known])

@@ -15,10 +15,9 @@ from papm.data.base import Entries, Entry, Reader, check_options, nearest, reade
 from papm.data.check_image import Seen, is_blank, look
 from papm.data.check_split import Split, check_split
 from papm.data.findings import Finding, Severity, has_errors, of_error, once
+from papm.data.formats import FORMATS
 from papm.data.readers.faults import AnnotationError
-from papm.data.readers.formats import looks_like_table, looks_like_txt
 from papm.data.readers.layout import nfc
-from papm.data.readers.yolo import looks_like_yolo
 from papm.data.resize import take
 from papm.errors import DataError
 from papm.images import find_images
@@ -120,8 +119,8 @@ def _same_file(image: Path, split: str, contents: dict[bytes, tuple[str, Path]])
 
 def _looks_like_points(path: Path) -> bool:
     """Whether a text file or a table of somebody's own holds points, rather than notes or a summary."""
-    points = looks_like_table(path) if path.suffix in _TABLES else looks_like_txt(path) or looks_like_yolo(path)
-    return bool(points) and not is_blank(path)
+    kinds = ("imagej",) if path.suffix in _TABLES else ("txt", "yolo")
+    return any(FORMATS.get(kind).detect(path) for kind in kinds) and not is_blank(path)
 
 
 def _strays(entries: Sequence[Entry], own_data: bool) -> list[Finding]:

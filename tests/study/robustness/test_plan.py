@@ -13,7 +13,7 @@ import pytest
 import torch
 
 from papm.config import TrainConfig
-from papm.data.writers import write_folder
+from papm.data.convert import write_folder
 from papm.errors import ConfigError, DataError, PapmError
 from papm.points import spacing
 from papm.study import run, training

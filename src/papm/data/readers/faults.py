@@ -47,6 +47,11 @@ class AnnotationError(DataError):
         more = f" (and {len(faults) - 1} more; 'papm data check' lists them)" if len(faults) > 1 else ""
         super().__init__(f"{self.faults[0]}{more}")
 
+    @classmethod
+    def of(cls, file: Path, message: str, line: int | None = None) -> AnnotationError:
+        """The error for one fault."""
+        return cls([Fault(file, line, message)])
+
 
 class Faults(list[Fault]):
     """What is wrong with one file, collected; too much of it is raised at once."""
@@ -56,22 +61,44 @@ class Faults(list[Fault]):
         if len(self) >= MOST_FAULTS:
             raise AnnotationError(self)
 
+    def noting(self, file: Path, line: int | None = None, what: str = "") -> _Noting:
+        """A block that ends at a ValueError, whose message, after `what`, becomes a fault."""
+        return _Noting(self, file, line, what)
 
-def check_size(path: Path) -> None:
-    """Raise DataError when an annotation file is missing or too large to be one."""
+
+@dataclass(slots=True)
+class _Noting:
+    faults: Faults
+    file: Path
+    line: int | None
+    what: str
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(self, kind: object, error: object, trace: object) -> bool:
+        if not isinstance(error, ValueError):
+            return False
+        self.faults.append(Fault(self.file, self.line, f"{self.what}{error}"))
+        return True
+
+
+def read_bytes(path: Path) -> bytes:
+    """All of an annotation file, within the size limit."""
     try:
         size = path.stat().st_size
+        if not path.is_file():
+            raise DataError(f"{path}: not a file, so not an annotation")
+        if size > MAX_ANNOTATION_BYTES:
+            raise DataError(
+                f"{path}: {size / 1e6:.0f} MB is more than the limit of {MAX_ANNOTATION_BYTES / 1e6:.0f} MB for an annotation"
+                " file; split it into one file per image or per split"
+            )
+        return path.read_bytes()
     except FileNotFoundError as e:
         raise DataError(f"{path}: no such annotation file") from e
     except OSError as e:
-        raise DataError(f"{path}: cannot open this annotation file ({e.strerror or e})") from e
-    if not path.is_file():
-        raise DataError(f"{path}: not a file, so not an annotation")
-    if size > MAX_ANNOTATION_BYTES:
-        raise DataError(
-            f"{path}: {size / 1e6:.0f} MB is more than the limit of {MAX_ANNOTATION_BYTES / 1e6:.0f} MB for an annotation"
-            " file; split it into one file per image or per split"
-        )
+        raise DataError(f"{path}: cannot read this annotation file ({e.strerror or e})") from e
 
 
 def newlines(text: str) -> str:
@@ -81,16 +108,13 @@ def newlines(text: str) -> str:
 
 def read_text(path: Path) -> str:
     """Text of an annotation file: UTF-8 with or without a byte-order mark, within the size limit."""
-    check_size(path)
     try:
-        text = newlines(path.read_bytes().decode("utf-8-sig"))
-        if text.count("\n") > MAX_LINES:
-            raise DataError(f"{path}: more than {MAX_LINES:,} lines; split it into one file per image or per split")
-        return text
+        text = newlines(read_bytes(path).decode("utf-8-sig"))
     except UnicodeDecodeError as e:
         raise DataError(f"{path}: not a text file in UTF-8 (byte {e.start}); save it as UTF-8") from e
-    except OSError as e:
-        raise DataError(f"{path}: cannot read this annotation file ({e.strerror or e})") from e
+    if text.count("\n") > MAX_LINES:
+        raise DataError(f"{path}: more than {MAX_LINES:,} lines; split it into one file per image or per split")
+    return text
 
 
 def coordinate(text: object, name: str) -> float:

@@ -1,8 +1,8 @@
 """MATLAB files, read by scipy only after a look at their structure.
 
-`scipy.io.loadmat` trusts the lengths and type codes it finds: a damaged or hostile file can crash the interpreter (a
-segmentation fault in scipy 1.17, no exception), and a compressed one can grow without bound. So the elements are walked
-here first, and only the wanted variables, decompressed within a limit and found well formed, are handed on.
+`scipy.io.loadmat` trusts the lengths and type codes it finds: a damaged or hostile file can crash the interpreter, and a
+compressed one can grow without bound. So the elements are walked here first, and only the wanted variables, decompressed
+within a limit and found well formed, are handed on.
 
 The format ("MAT-File Format", MathWorks): a 128-byte header, then elements of an 8-byte tag (type, bytes) and data padded to
 8; a matrix element holds flags, dimensions, name, and numbers, cells or struct fields that are elements again.
@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from papm.data.readers.faults import MAX_ANNOTATION_BYTES, check_size
+from papm.data.readers.faults import MAX_ANNOTATION_BYTES, read_bytes
 from papm.errors import DataError
 
 _HEADER = 128
@@ -35,11 +35,7 @@ def load_mat(path: Path, *names: str, expected: str) -> dict[str, Any]:
     """The named variables of a MATLAB 5 to 7.2 file; a missing one or a damaged file raises DataError, saying `expected`."""
     import scipy.io
 
-    check_size(path)
-    try:
-        data = path.read_bytes()
-    except OSError as e:
-        raise DataError(f"{path}: cannot read this file ({e.strerror or e})") from e
+    data = read_bytes(path)
     if data[:15] == b"MATLAB 7.3 MAT-" or data[:8] == b"\x89HDF\r\n\x1a\n":
         raise DataError(f"{path}: a MATLAB 7.3 (HDF5) file, expected {expected}; save it again with -v7")
     try:

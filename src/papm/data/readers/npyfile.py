@@ -11,7 +11,7 @@ import numpy as np
 from numpy.lib import format as npy
 from numpy.typing import NDArray
 
-from papm.data.readers.faults import check_size
+from papm.data.readers.faults import read_bytes
 from papm.errors import DataError
 
 _HEADERS = {(1, 0): npy.read_array_header_1_0, (2, 0): npy.read_array_header_2_0}
@@ -19,11 +19,7 @@ _HEADERS = {(1, 0): npy.read_array_header_1_0, (2, 0): npy.read_array_header_2_0
 
 def load_npy(path: Path, *, expected: str) -> NDArray[Any]:
     """The array of numbers of a .npy file; anything else raises DataError, saying `expected`."""
-    check_size(path)
-    try:
-        data = path.read_bytes()
-    except OSError as e:
-        raise DataError(f"{path}: cannot read this file ({e.strerror or e})") from e
+    data = read_bytes(path)
     stream = io.BytesIO(data)
     try:
         shape, by_column, dtype = _HEADERS[npy.read_magic(stream)](stream)

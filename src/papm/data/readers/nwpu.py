@@ -21,9 +21,9 @@ from typing import Any, Literal, get_args
 import numpy as np
 
 from papm.data.base import Annotation, Entry, Reader, register
+from papm.data.formats.jsonfile import load_json
 from papm.data.nwpu_files import Objects, read_ground_truth
 from papm.data.readers.faults import Fault, Faults
-from papm.data.readers.jsonfile import load_json
 from papm.data.readers.matfile import load_mat
 from papm.data.readers.numbers import Array, boxed, corners, table, tensor, whole
 from papm.data.readers.published import (

@@ -11,7 +11,6 @@ when its centre does, and an empty list is an image in which nothing counts. An 
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
@@ -24,32 +23,31 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from papm.data.base import Entry
-from papm.data.readers.faults import coordinate, read_text, safe_relative
-from papm.data.readers.layout import Place
-from papm.data.readers.published import files, named, named_folder
+from papm.data.formats.jsonfile import load_json, need
+from papm.data.readers.faults import coordinate, safe_relative
+from papm.data.readers.published import files
 from papm.errors import DataError
 from papm.images import image_size, read_image
 
-FOLDER, TABLE, EVERY = "roi", "roi.json", "all"
+EVERY = "all"
 _MOST_CORNERS = 100_000
 
 Polygons = Sequence[NDArray[np.float64]]  # each [n, 2]
 SizeOf = Callable[[Path], tuple[int, int]]
 
 
-def with_regions(root: Path, places: Sequence[Place], found: Mapping[str, Sequence[Entry]]) -> dict[str, list[Entry]]:
-    """The entries of each split, each with the region that lies there for its image."""
-    out = {split: list(entries) for split, entries in found.items()}
-    for place in places:
-        sources = _sources(root, place)
-        if sources and place.split in out:
-            out[place.split] = [replace(e, roi=_of(e.image, sources)) for e in out[place.split]]
-    # Splits that a table makes of one folder of images are not places of their own.
-    whole = next((p for p in places if p.split == "all"), None)
-    if whole is not None and (sources := _sources(root, whole)):
-        for split in out.keys() - {"all"}:
-            out[split] = [replace(e, roi=_of(e.image, sources)) for e in out[split]]
-    return out
+def with_regions(found: Mapping[str, Sequence[Entry]], lying: Mapping[str, Sequence[Path]]) -> dict[str, list[Entry]]:
+    """The entries of each split, each with the region that lies there for its image.
+
+    `lying` has the masks and tables of each split; those of `all` hold for the splits that a table makes of one folder.
+    """
+    sources = {split: [_source(path) for path in paths] for split, paths in lying.items()}
+
+    def region(split: str, image: Path) -> Callable[[], Tensor] | None:
+        said = (source(image) for source in sources.get(split, sources.get("all", ())))
+        return next((region for region in said if region is not None), None)
+
+    return {split: [replace(e, roi=region(split, e.image)) for e in entries] for split, entries in found.items()}
 
 
 def read_mask(path: Path, image: Path, size_of: SizeOf = image_size) -> Tensor:
@@ -67,17 +65,11 @@ def open_regions(path: Path, size_of: SizeOf = image_size) -> Callable[[Path], T
 
     `size_of` says how large the picture in a file is, (H, W).
     """
-    if path.is_dir():
-        masks = files(path, ".png")
-        if not masks:
-            raise DataError(f"{path}: there are no masks (NAME.png) in this folder")
-        source: Source = partial(_mask_of, masks, size_of=size_of)
-    elif not path.exists():
+    if not path.exists():
         raise DataError(f"{path}: no such mask, folder of masks or table of polygons")
-    elif path.suffix.lower() == ".json":
-        source = partial(_polygons_of, read_polygons(path), size_of=size_of)
-    else:
-        return lambda image: read_mask(path, image, size_of)
+    if path.is_dir() and not files(path, ".png"):
+        raise DataError(f"{path}: there are no masks (NAME.png) in this folder")
+    source = _source(path, size_of)
 
     def region(image: Path) -> Tensor | None:
         found = source(image)
@@ -88,19 +80,15 @@ def open_regions(path: Path, size_of: SizeOf = image_size) -> Callable[[Path], T
 
 def read_polygons(path: Path) -> dict[str, Polygons]:
     """Polygons by image, or by `*` for the other images, of a roi.json."""
-    try:
-        content = json.loads(read_text(path))
-    except json.JSONDecodeError as e:
-        raise DataError(f"{path}:{e.lineno}: not valid JSON ({e.msg})") from e
-    except (RecursionError, ValueError) as e:
-        raise DataError(f"{path}: not usable JSON ({e})") from e
+    content = load_json(path)
     if not isinstance(content, dict):
         raise DataError(f'{path}: expected {{"NAME.jpg": [[[x, y], …], …]}}, polygons by image')
     out: dict[str, Polygons] = {}
     for name, polygons in content.items():
         try:
             key = name if name == "*" else safe_relative(name).name
-            out[key] = [_polygon(p) for p in _list(polygons, "a list of polygons")]
+            listed = need(polygons, list, f"found {str(polygons)[:40]}, expected a list of polygons")
+            out[key] = [_polygon(p) for p in listed]
         except ValueError as e:
             raise DataError(f"{path}: the region of {name[:80]!r}: {e}") from e
     return out
@@ -148,7 +136,7 @@ def _cross(turns: NDArray[np.uint8], top: int, corners: NDArray[np.float64], bit
 
 
 def _polygon(value: Any) -> NDArray[np.float64]:
-    corners = _list(value, "a polygon of corners [x, y]")
+    corners = need(value, list, f"found {str(value)[:40]}, expected a polygon of corners [x, y]")
     if not 3 <= len(corners) <= _MOST_CORNERS:
         raise ValueError(f"a polygon of {len(corners)} corners; it needs three, and {_MOST_CORNERS:,} at most")
     xy = [[coordinate(v, axis) for v, axis in zip(_pair(c), "xy")] for c in corners]
@@ -161,47 +149,28 @@ def _pair(value: Any) -> list[Any]:
     return value
 
 
-def _list(value: Any, what: str) -> list[Any]:
-    if not isinstance(value, list):
-        raise ValueError(f"found {str(value)[:40]}, expected {what}")
-    return value
-
-
-# --- where they lie ----------------------------------------------------------------------------------------------------
+# --- which there is for an image ---------------------------------------------------------------------------------------
 
 Source = Callable[[Path], Callable[[], Tensor] | None]  # the region of an image, where there is one
 
 
-def _sources(root: Path, place: Place) -> list[Source]:
-    """Where the regions of a place may come from, nearest first."""
-    out: list[Source] = []
-    tops = [place.image_dir, *(p for p in place.image_dir.parents if p == root or root in p.parents)]
-    for top in tops:
-        folder = named_folder(top, FOLDER)
-        deeper = None if folder is None else named_folder(folder, place.image_dir.name, place.split)
-        out += [partial(_mask_of, files(d, ".png")) for d in (deeper, folder) if d is not None]
-        table = named(top, TABLE)
-        if table is not None:
-            out.append(partial(_polygons_of, read_polygons(table)))
-    return out
+def _source(path: Path, size_of: SizeOf = image_size) -> Source:
+    """What a folder of masks, a table of polygons, or a mask of every image says."""
+    if path.suffix.lower() == ".json":
+        polygons = read_polygons(path)
 
+        def drawn(image: Path) -> Callable[[], Tensor] | None:
+            name = next((n for n in (image.name, image.stem, "*") if n in polygons), None)
+            return None if name is None else partial(_drawn, polygons[name], image, size_of)
 
-def _of(image: Path, sources: Sequence[Source]) -> Callable[[], Tensor] | None:
-    return next((region for source in sources if (region := source(image)) is not None), None)
+        return drawn
+    masks = files(path, ".png") if path.is_dir() else {EVERY: path}
 
+    def masked(image: Path) -> Callable[[], Tensor] | None:
+        mask = masks.get(image.stem) or masks.get(EVERY)
+        return None if mask is None else partial(read_mask, mask, image, size_of)
 
-def _mask_of(masks: Mapping[str, Path], image: Path, size_of: SizeOf = image_size) -> Callable[[], Tensor] | None:
-    path = masks.get(image.stem) or masks.get(EVERY)
-    return None if path is None else partial(read_mask, path, image, size_of)
-
-
-def _polygons_of(
-    polygons: Mapping[str, Polygons], image: Path, size_of: SizeOf = image_size
-) -> Callable[[], Tensor] | None:
-    for name in (image.name, image.stem, "*"):
-        if name in polygons:
-            return partial(_drawn, polygons[name], image, size_of)
-    return None
+    return masked
 
 
 def _drawn(polygons: Polygons, image: Path, size_of: SizeOf) -> Tensor:

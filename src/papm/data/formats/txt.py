@@ -1,0 +1,172 @@
+"""Text: one `x y [label]` a line, with spaces or separators, `#` comments, and perhaps a header.
+
+The names that a header may have are those of every table here. Coordinates stay as written.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from papm.data.formats.base import MAYBE, NO, SURELY, Context, PerImage, Points, register
+from papm.data.formats.items import Item, put_text, written
+from papm.data.readers.faults import Fault, coordinate, newlines, read_text
+from papm.files import unguarded
+
+X_NAMES = frozenset({"x", "col", "column", "px", "pos_x", "x_px", "x_coord", "center_x", "cx", "centroid x px"})
+Y_NAMES = frozenset({"y", "row", "py", "pos_y", "y_px", "y_coord", "center_y", "cy", "centroid y px"})
+LABEL_NAMES = frozenset({"label", "class", "category", "type", "class_id", "label_id", "category_id"})
+IMAGE_NAMES = frozenset(
+    {"image", "file", "filename", "file_name", "image_name", "img", "path", "image_path", "image_id", "image_file"}
+    | {"photo", "photograph", "picture", "photo_name", "picture_name"}
+)
+# What ImageJ measures of a point, some of it at least.
+MEASUREMENTS = frozenset({"area", "mean", "min", "max", "ch", "slice", "frame", "counter", "count"})
+_UNIT = re.compile(r"\s*[(\[]\s*(px|pixels?)\s*[)\]]$")  # of a heading; other units are not pixels
+_HEAD_BYTES = 4096
+
+
+@dataclass(frozen=True)
+class Columns:
+    """Where the cells of a row are."""
+
+    x: int = 0
+    y: int = 1
+    label: int | None = 2
+    image: int | None = None
+    imagej: bool = False  # the shape of ImageJ's tables,
+    measured: bool = False  # with measurements of its own
+    commas: bool = False  # 12,5 is 12.5
+
+
+def header(cells: Sequence[str]) -> Columns | None:
+    """Columns by name, when a row names x and y.
+
+    A table of ImageJ begins with a column without a name, the number of the row, and calls the others X, Y, Label (the image
+    that was measured) and Counter (the kind of a point).
+    """
+    names = [_heading(c) for c in cells]
+
+    def column(known: Collection[str]) -> int | None:
+        return next((i for i, n in enumerate(names) if n in known), None)
+
+    x, y, image = column(X_NAMES), column(Y_NAMES), column(IMAGE_NAMES)
+    if x is None or y is None:
+        return None
+    if image is None and not names[0] and {"X", "Y"} <= set(cells):
+        measured = not MEASUREMENTS.isdisjoint(names)
+        return Columns(x, y, column(("counter",)), column(("label",)), imagej=True, measured=measured)
+    return Columns(x, y, column(LABEL_NAMES), image)
+
+
+def _heading(cell: str) -> str:
+    """A heading as the known names are written.
+
+    >>> _heading(" X (px)"), _heading("File name"), _heading("Centroid X px"), _heading("X (mm)")
+    ('x', 'file_name', 'centroid x px', 'x_(mm)')
+    """
+    name = _UNIT.sub("", cell.strip().strip("\"'").lower())
+    return name if name in X_NAMES or name in Y_NAMES else re.sub(r"\s+", "_", name)
+
+
+def add_row(out: Points, cells: Sequence[str], columns: Columns, path: Path, number: int) -> None:
+    """Append the point of a row, or what is wrong with it."""
+    x, y = cells[columns.x].strip(), cells[columns.y].strip()
+    if columns.commas:
+        x, y = _with_point(x), _with_point(y)
+    try:
+        xy = coordinate(x, "x"), coordinate(y, "y")
+    except ValueError as e:
+        out.faults.append(Fault(path, number, str(e)))
+        return
+    label = cells[columns.label].strip() if columns.label is not None and columns.label < len(cells) else ""
+    out.add(xy, unguarded(label) if label else None, number)
+
+
+def _with_point(cell: str) -> str:
+    """A number with a decimal comma written with a point; anything else as it is.
+
+    >>> _with_point("12,5"), _with_point("12.5"), _with_point("1.234,5")
+    ('12.5', '12.5', '1.234,5')
+    """
+    return cell.replace(",", ".") if cell.count(",") == 1 and "." not in cell else cell
+
+
+def head(path: Path) -> str | None:
+    """The first whole lines of a text file; None of one that cannot be read."""
+    try:
+        if not path.is_file():  # a pipe would be waited for
+            return None
+        with path.open("rb") as f:
+            text = newlines(f.read(_HEAD_BYTES).decode("utf-8-sig", errors="replace"))
+    except OSError:
+        return None
+    return text if len(text) < _HEAD_BYTES else text.rpartition("\n")[0] or text
+
+
+def head_lines(path: Path) -> list[str]:
+    """Those of the first lines that are neither blank nor comments."""
+    return [line for raw in (head(path) or "").split("\n") if (line := raw.split("#", 1)[0].strip())]
+
+
+def listed_names(path: Path) -> tuple[str, ...]:
+    """The names of classes in a file such as classes.txt, one a line; none where there is no such file."""
+    lines = read_text(path).split("\n") if path.is_file() else []
+    return tuple(name for line in lines if (name := line.split("#")[0].strip()))
+
+
+@register
+class Txt(PerImage):
+    """text, 'x y [label]' a line"""
+
+    name = "txt"
+    layout = "NAME.jpg with NAME.txt beside it or in labels/"
+    endings = (".txt",)
+
+    def detect(self, path: Path) -> int:
+        text = head(path)
+        if text is None:
+            return NO
+        points = parse(text, path)
+        if points.faults and not points.xy:
+            return NO
+        return SURELY if head_lines(path) else MAYBE
+
+    def read(self, path: Path, image: Path | None = None, context: Context | None = None) -> Points:
+        return parse(read_text(path), path)
+
+    def write(self, items: Iterable[Item], folder: Path) -> None:
+        for item in items:
+            lines = ["# x y" if item.ids is None else "# x y label"]
+            for i, (x, y) in enumerate(item.points):
+                label = "" if item.ids is None else f" {item.ids[i]}"
+                lines.append(f"{written(x)} {written(y)}{label}")
+            put_text(folder / item.beside(".txt"), "\n".join(lines) + "\n")
+
+
+def parse(text: str, path: Path) -> Points:
+    """The points of a text, and its faults by line.
+
+    >>> parse("x,y\\n1, 2\\n# a comment\\n3 4", Path("a.txt")).xy
+    [(1.0, 2.0), (3.0, 4.0)]
+    """
+    out, columns, width = Points(), None, 3
+    for number, raw in enumerate(text.split("\n"), start=1):
+        line = raw.split("#", 1)[0].strip(" \t\r,;")
+        if not line:
+            continue
+        cells = re.split(r"\s*[,;]\s*|\s+", line)
+        if columns is None:
+            columns = header(cells)
+            if columns is not None:
+                width = len(cells)
+                continue
+            columns = Columns()
+        if not max(columns.x, columns.y) < len(cells) <= width:
+            want = "'x y' or 'x y label'" if width == 3 else f"{width} fields as in the header"
+            out.faults.append(Fault(path, number, f"expected {want}, found {len(cells)} fields: {line[:60]!r}"))
+        else:
+            add_row(out, cells, columns, path, number)
+    return out
