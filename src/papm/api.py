@@ -13,7 +13,7 @@ import torch
 
 from papm import methods, models
 from papm.config import group
-from papm.data.base import Dataset, open_spec, require_annotated
+from papm.data.base import Dataset, require_annotated
 from papm.data.resize import OPTIONS
 from papm.data.spec import open_spec, open_split
 from papm.data.splits import Splits

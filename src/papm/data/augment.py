@@ -99,7 +99,7 @@ def plan(
     """Decide the crops of a step. `points` are arrays [n, 3] (x, y, extent), or [n, 4] with the class if the crops are to be
     labelled, inside their images; `sizes` are their (H, W).
 
-    An image smaller than the crop is placed at random inside it. In a larger one crops are denser towards the border (the arcsine
+    An image smaller than the crop is placed at random inside it. In a larger one crops are denser towards its border (arcsine
     distribution): drawn uniformly they would show the outermost pixels an eighth as often as the middle, and counts come out
     too low there (docs/notebook/counts-too-low.md).
     """
