@@ -24,6 +24,7 @@ VARIANTS: list[tuple[str, dict[str, Any]]] = [
     ("tiny", {"stride": 8, "activation": "abs", "num_classes": 3}),
     ("vgg19", {"stride": 4, "activation": "abs", "num_classes": 2}),
     ("vgg19", {"stride": 2, "upsample": "nearest", "head_init": "normal"}),
+    ("lite", {"stride": 4, "num_classes": 2}),
     ("csrnet", {"activation": "abs", "num_classes": 2}),
     ("mcnn", {"num_classes": 2}),
     ("msfanet", {"form": "qnrf"}),
@@ -136,24 +137,25 @@ def test_moving_the_image_moves_the_map(build: Build, name: str, options: dict[s
     assert first.std() > 0
 
 
-@pytest.mark.parametrize(
-    ("name", "options"), [*((name, {}) for name in LOCAL), ("tiny", {"stride": 2}), ("vgg19", {"stride": 4})]
-)
+FINER = [("tiny", {"stride": 2}), ("vgg19", {"stride": 4}), ("lite", {"stride": 4})]
+
+
+@pytest.mark.parametrize(("name", "options"), [*((name, {}) for name in LOCAL), *FINER])
 @torch.no_grad()
 def test_the_receptive_field_bounds_what_a_cell_sees(build: Build, name: str, options: dict[str, Any]) -> None:
-    network = build(name, **{"activation": "abs", **options})
+    network = copy.deepcopy(build(name, **{"activation": "abs", **options})).double()
     assert network.receptive_field is not None
     width = 2 * network.receptive_field + 6 * network.multiple
     cell = width // network.stride // 2
     near = slice(cell * network.stride - network.receptive_field, (cell + 1) * network.stride + network.receptive_field)
-    image, other = images(16, width), images(16, width, seed=1)
+    image, other, close = (images(16, width, seed=seed).double() for seed in range(3))
     other[..., near] = image[..., near]
     value = network(image).density[..., cell]
-    torch.testing.assert_close(network(other).density[..., cell], value, rtol=1e-4, atol=1e-6)
-    close = images(16, width, seed=2)  # and the bound is not idle: half as far is too little
+    torch.testing.assert_close(network(other).density[..., cell], value, rtol=1e-9, atol=1e-12)
+    # and the bound is not idle: half as far is too little
     half = slice(near.start + network.receptive_field // 2, near.stop - network.receptive_field // 2)
     close[..., half] = image[..., half]
-    assert not torch.allclose(network(close).density[..., cell], value, rtol=1e-4, atol=1e-6)
+    assert not torch.allclose(network(close).density[..., cell], value, rtol=1e-9, atol=1e-12)
 
 
 @pytest.mark.parametrize("upsample", get_args(Upsampling))

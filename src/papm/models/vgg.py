@@ -98,12 +98,6 @@ def vgg_trunk(arch: str, taps: Sequence[str] | None = None) -> VGGTrunk:
     return trunk
 
 
-def parameter_shapes(arch: str) -> dict[str, torch.Size]:
-    """Names and shapes of everything a weights file of the whole trunk `arch` holds, without "features."."""
-    with torch.device("meta"):
-        return {key: value.shape for key, value in vgg_trunk(arch, taps=("pool5",)).state_dict().items()}
-
-
 def convolutions(arch: str) -> list[str]:
     """Names of the convolutions of the whole trunk `arch`, in order: "0", "2", "5", …"""
     with torch.device("meta"):
