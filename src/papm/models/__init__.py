@@ -1,6 +1,6 @@
 """Networks: `papm.models.create("vgg19", weights="imagenet")(images).density`."""
 
-from papm.models import csrnet, lite, man, mcnn, msfanet, p2pnet, tiny, tiny_trunk, vgg_density
+from papm.models import csrnet, dinov2, lite, man, mcnn, msfanet, p2pnet, tiny, tiny_trunk, vgg_density
 from papm.models.base import DensityNetwork, Network
 from papm.models.head import DensityHead
 from papm.models.norms import calibrate_norms
@@ -21,6 +21,7 @@ __all__ = [
     "calibrate_norms",
     "create",
     "csrnet",
+    "dinov2",
     "info",
     "lite",
     "load_trunk",

@@ -157,10 +157,10 @@ def p2pnet(
     """`trunk` = vgg16, vgg16-bn (the published one), vgg19, vgg19-bn, lite, or tiny: a small one from nothing, for tests.
 
     `references` = 2x2 or 4x2 points per cell (rows × columns); `width` = channels of pyramid and heads, 0: half those of the
-    trunk's last map, at least 32; `offsets` = whether proposals move from their references; if not, only scores are learned.
+    trunk's last map, 32 to 256; `offsets` = whether proposals move from their references; if not, only scores are learned.
     """
     features = trunks.trunk(trunk, (8, 16))
-    width = width or max(32, features.channels[-1] // 2)
+    width = width or min(256, max(32, features.channels[-1] // 2))
     network = P2PNet(features, width, REFERENCES[references], num_classes, offsets)
     if getattr(features, "arch", None) is None:
         he_init(network.pyramid)

