@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 import copy
-import functools
 from typing import cast
 
 import pytest
@@ -10,9 +9,8 @@ from torch.nn import functional as F
 
 from papm import losses, methods, models
 from papm.errors import ConfigError, DataError
-from papm.models import man as module
 from papm.models import vgg
-from papm.models.attention import EncoderLayer, disagreement
+from papm.models.attention import disagreement
 from papm.models.head import CROWD, DensityHead
 from papm.models.man import MAN
 from papm.structures import PointBatch
@@ -147,9 +145,9 @@ def test_starts_alive(seed: int) -> None:
 def test_learns_with_the_rates_of_its_recipe(monkeypatch: pytest.MonkeyPatch) -> None:
     """An eighth of the channels, squares on noise: with the trunk as fast as the rest, each image got the same count."""
     monkeypatch.setattr(vgg, "_CHANNELS", (8, 16, 32, 64, 64))
-    monkeypatch.setattr(module, "EncoderLayer", functools.partial(EncoderLayer, 64, 2, 256))
     torch.manual_seed(1)  # 60 steps are few: some starts need 90
-    small = MAN(DensityHead(64, 1, 8), 1, 16, 1.0, False).train()
+    head = DensityHead(64, 1, 8)
+    small = MAN(vgg.vgg_trunk("vgg19", ("pool5",)), head, 1, 16, 1.0, False).train()
     assert small.head.output.bias is not None
     torch.nn.init.constant_(small.head.output.bias, CROWD * 16**2)
     images, counts = 0.3 * torch.randn(4, 3, 96, 96), torch.tensor([2, 60, 10, 30])

@@ -188,7 +188,7 @@ def _views(length: int, window: int, frame: int, device: torch.device | None = N
 def dinov2(
     *,
     num_classes: Classes = 1,
-    activation: Activation = "relu",
+    activation: Activation = "relu-live",
     window: Annotated[int, Range("must be a whole number of pixels from 32 to 2048", 32, 2048)] = 256,
 ) -> DensityNetwork:
     """`window` = the side of a view in pixels, that of a training crop with its margins, rounded up to a multiple of 8."""

@@ -143,6 +143,8 @@ TRUNKS.register("lite", LiteTrunk)
     trunk="lite",
     summary="EfficientNet-Lite0 and a light head: photographs on a CPU, few training images",
 )
-def lite(*, num_classes: Classes = 1, stride: Literal[8, 4] = 8, activation: Activation = "relu") -> DensityNetwork:
+def lite(
+    *, num_classes: Classes = 1, stride: Literal[8, 4] = 8, activation: Activation = "relu-live"
+) -> DensityNetwork:
     """Features of stride 16 and of the output's join; no deeper ones, whose cells see 425 px around them."""
     return PyramidDensity(trunk("lite", (stride, 16)), 96, num_classes, activation)

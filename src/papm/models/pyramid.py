@@ -38,14 +38,15 @@ class PyramidDensity(DensityNetwork):
         self.features = features
         self.stride, self.multiple = features.strides[0], features.strides[-1]
         self.num_classes, self.activation = num_classes, activation
+        # Density goes with the area of a cell; with this factor Adam's steps do so too, and no step ends below zero everywhere.
+        self.gain = (self.stride / 8) ** 2 / 10
         self.pyramid = Pyramid(features.channels, width, "bilinear")
         self.regress = nn.Conv2d(width, width, 3, padding=1)
         self.output = nn.Conv2d(width, num_classes, 1)
-        # A tenth of a tenth of torch's weights: features of a pretrained trunk then add some 0.02 to the bias.
-        start_positive(self.output, CROWD * self.stride**2, scale=0.01)
+        start_positive(self.output, CROWD * self.stride**2 / self.gain, scale=0.1)
         # Between coarse cells: up to 1½ of them less a fine one; then two 3×3 convolutions.
         self.receptive_field = outside(features.receptive_field, 3 * self.multiple // 2 + self.stride)
 
     def density(self, images: Tensor) -> Tensor:
         x = F.relu(self.pyramid(self.features(images)), inplace=True)
-        return non_negative(self.output(F.relu(self.regress(x), inplace=True)), self.activation)
+        return self.gain * non_negative(self.output(F.relu(self.regress(x), inplace=True)), self.activation)
