@@ -44,7 +44,7 @@ def test_stride_and_sizes(network: MAN) -> None:
 @torch.no_grad()
 def test_forward_equals_the_parts_written_out(network: MAN) -> None:
     image = torch.randn(1, 3, 64, 96)
-    features = F.max_pool2d(models.vgg_trunk("vgg19").requires_grad_(False)(image)[-1], 2)
+    features = F.max_pool2d(models.VGGTrunk("vgg19").requires_grad_(False)(image)[-1], 2)
     assert features.shape == (1, 512, 2, 3)  # shapes only: that trunk has other weights
     tokens = network.features(image)[-1].flatten(2).transpose(1, 2)
     for layer in network.encoder:
@@ -147,7 +147,7 @@ def test_learns_with_the_rates_of_its_recipe(monkeypatch: pytest.MonkeyPatch) ->
     monkeypatch.setattr(vgg, "_CHANNELS", (8, 16, 32, 64, 64))
     torch.manual_seed(1)  # 60 steps are few: some starts need 90
     head = DensityHead(64, 1, 8)
-    small = MAN(vgg.vgg_trunk("vgg19", ("pool5",)), head, 1, 16, 1.0, False).train()
+    small = MAN(vgg.VGGTrunk("vgg19", (32,)), head, 1, 16, 1.0, False).train()
     assert small.head.output.bias is not None
     torch.nn.init.constant_(small.head.output.bias, CROWD * 16**2)
     images, counts = 0.3 * torch.randn(4, 3, 96, 96), torch.tensor([2, 60, 10, 30])

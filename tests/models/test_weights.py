@@ -19,16 +19,16 @@ from papm import models
 from papm.errors import CheckpointError, ConfigError
 from papm.models import weights
 from papm.models.trunks import parameter_shapes
-from papm.models.vgg import vgg_trunk
+from papm.models.vgg import VGGTrunk
 
 ARCH = "vgg16"
-SHORT = ("conv2_2",)  # a cut trunk keeps these tests quick; deeper layers of the file are one-element stand-ins
+SHORT = (2,)  # a cut trunk keeps these tests quick; deeper layers of the file are one-element stand-ins
 
 
 def trunk_file(drop: tuple[str, ...] = (), **change: Tensor) -> dict[str, Tensor]:
     """What a file for the cut trunk holds, half precision, with torchvision's keys."""
     torch.manual_seed(1)
-    tensors = {f"features.{key}": value.half() for key, value in vgg_trunk(ARCH, SHORT).state_dict().items()}
+    tensors = {f"features.{key}": value.half() for key, value in VGGTrunk(ARCH, SHORT).state_dict().items()}
     tensors["features.28.weight"] = torch.zeros(1)
     tensors["classifier.0.weight"] = torch.zeros(2, 2)
     tensors.update({key.replace("__", "."): value for key, value in change.items()})
@@ -47,7 +47,7 @@ def save(tensors: dict[str, Tensor], path: Path) -> Path:
 def test_half_precision_files_load(tmp_path: Path, suffix: str) -> None:
     tensors = trunk_file()
     path = save(tensors, tmp_path / f"weights{suffix}")
-    trunk = vgg_trunk(ARCH, SHORT)
+    trunk = VGGTrunk(ARCH, SHORT)
     used = models.load_trunk(trunk, path, ARCH)
     for key, value in trunk.state_dict().items():
         assert value.dtype == torch.float32
@@ -74,7 +74,7 @@ def test_wrong_files_are_refused_by_key_and_name(
     tmp_path: Path, drop: tuple[str, ...], change: dict[str, Tensor], message: str
 ) -> None:
     path = save(trunk_file(drop, **change), tmp_path / "weights.safetensors")
-    trunk = vgg_trunk(ARCH, SHORT)
+    trunk = VGGTrunk(ARCH, SHORT)
     before = [p.clone() for p in trunk.parameters()]
     with pytest.raises(CheckpointError, match=f"weights.safetensors: .*{message}"):
         models.load_trunk(trunk, path, ARCH)
@@ -93,7 +93,7 @@ def test_files_cannot_run_code(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
     (tmp_path / "evil.pt").write_bytes(pickle.dumps(Intruder(), protocol=2))
     for name in ("evil.pth", "evil.pt"):
         with pytest.raises(CheckpointError, match=name):
-            models.load_trunk(vgg_trunk(ARCH, SHORT), tmp_path / name, ARCH)
+            models.load_trunk(VGGTrunk(ARCH, SHORT), tmp_path / name, ARCH)
     assert not (tmp_path / "intruded").exists()
 
 
@@ -112,7 +112,7 @@ def test_unreadable_files(tmp_path: Path, name: str) -> None:
 
 
 def test_batch_norm_files_without_the_step_counter_load(tmp_path: Path) -> None:
-    trunk = vgg_trunk("vgg16-bn", SHORT)
+    trunk = VGGTrunk("vgg16-bn", SHORT)
     tensors = {f"features.{k}": v + 1 for k, v in trunk.state_dict().items() if not k.endswith("num_batches_tracked")}
     models.load_trunk(trunk, save(tensors, tmp_path / "bn.pth"), "vgg16-bn")
     for key, value in trunk.state_dict().items():
@@ -134,7 +134,7 @@ def published(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def test_published_weights_are_fetched_once(published: Path, tmp_path: Path) -> None:
     seen: list[tuple[int, int | None]] = []
-    trunk = vgg_trunk(ARCH, SHORT)
+    trunk = VGGTrunk(ARCH, SHORT)
     used = models.load_trunk(trunk, "imagenet", ARCH, progress=lambda done, total: seen.append((done, total)))
     assert used.path == tmp_path / "cache" / "weights" / "vgg16-published.pth"
     assert used.sha256 == models.sha256_of(published)
@@ -143,9 +143,7 @@ def test_published_weights_are_fetched_once(published: Path, tmp_path: Path) -> 
     assert [done for done, _ in seen] == sorted(done for done, _ in seen)
     assert torch.equal(trunk.state_dict()["0.weight"], trunk_file()["features.0.weight"].float())
     published.unlink()
-    again = models.load_trunk(
-        vgg_trunk(ARCH, SHORT), "imagenet", ARCH, progress=lambda *_: pytest.fail("fetched twice")
-    )
+    again = models.load_trunk(VGGTrunk(ARCH, SHORT), "imagenet", ARCH, progress=lambda *_: pytest.fail("fetched twice"))
     assert again == used
 
 
@@ -274,7 +272,7 @@ def test_real_vgg19_loads(real: Callable[[str], Path]) -> None:
 @pytest.mark.parametrize("arch", ["vgg16", "vgg19"])
 def test_real_files_load_value_by_value(arch: str, real: Callable[[str], Path]) -> None:
     path = real(arch)
-    trunk = vgg_trunk(arch)
+    trunk = VGGTrunk(arch)
     models.load_trunk(trunk, path, arch)
     tensors = weights.read_weights(path)
     for key, value in trunk.state_dict().items():

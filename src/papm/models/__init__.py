@@ -6,7 +6,7 @@ from papm.models.head import DensityHead
 from papm.models.norms import calibrate_norms
 from papm.models.registry import NETWORKS, NetworkInfo, create, info, names, register
 from papm.models.trunks import TRUNKS, Trunk
-from papm.models.vgg import VGGTrunk, vgg_trunk
+from papm.models.vgg import VGGTrunk
 from papm.models.weights import load_trunk, sha256_of
 
 __all__ = [
@@ -35,5 +35,4 @@ __all__ = [
     "tiny",
     "tiny_trunk",
     "vgg_density",
-    "vgg_trunk",
 ]

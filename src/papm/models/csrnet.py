@@ -8,8 +8,8 @@ from torch import Tensor, nn
 
 from papm.models import trunks
 from papm.models.base import DensityNetwork
-from papm.models.head import CROWD, start_positive
-from papm.models.layers import SignedActivation, activate, normal_init
+from papm.models.head import CROWD, SignedActivation, activate, start_positive
+from papm.models.layers import normal_init
 from papm.models.registry import Classes, register
 from papm.models.trunks import Trunk, outside
 

@@ -14,13 +14,12 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from papm.errors import ConfigError
-from papm.models.base import DensityNetwork, _is_exporting, add_frame, check_images, pad_to_multiple
+from papm.models.base import DensityNetwork, _is_exporting
 from papm.models.head import Activation
 from papm.models.pyramid import PyramidDensity
 from papm.models.registry import Classes, register
 from papm.models.trunks import TRUNKS, trunk
 from papm.registry import Range
-from papm.structures import DensityOutput
 
 WIDTH, DEPTH, HEADS, PATCH, CELL = 384, 12, 6, 14, 8
 GRID = 37  # cells a side of the published positions
@@ -102,7 +101,7 @@ class DinoTrunk(nn.Module):
             x = block(x)
             if number in LAYERS:
                 found.append(self.norm(x)[:, 1:])
-        cells = torch.cat(found, -1).mT.contiguous().view(batch, -1, rows, columns)
+        cells = torch.cat(found, -1).mT.contiguous().view(batch, len(LAYERS) * WIDTH, rows, columns)
         return [cells if s == CELL else F.avg_pool2d(cells, s // CELL) for s in self.strides]
 
     def positions(self, rows: int, columns: int) -> Tensor:
@@ -129,25 +128,20 @@ class DinoDensity(PyramidDensity):
 
     window: int
 
-    def forward(self, images: Tensor) -> DensityOutput:
-        """Images [B, 3, H, W] → density [B, C, ⌈H/8⌉, ⌈W/8⌉]."""
-        check_images(images)
-        (batch, _, height, width), frame = images.shape, self.frame_now
-        if not _is_exporting() and max(height, width) + 2 * frame <= self.window:
-            return super().forward(images)
-        if self.window <= 2 * frame:
-            raise ConfigError(f"network.window={self.window} leaves nothing between two margins of {frame} px")
-        padded = pad_to_multiple(add_frame(images, frame), CELL, frame > 0)
-        down, along = (
-            _views(side // CELL, self.window // CELL, frame // CELL, images.device) for side in padded.shape[-2:]
-        )
-        views = padded[:, :, down.pixels[:, None, :, None], along.pixels[:, None]].permute(0, 2, 3, 1, 4, 5)
+    def density(self, images: Tensor) -> Tensor:
+        batch, window, frame = images.shape[0], self.window, self.frame_now
+        if not _is_exporting() and max(images.shape[-2:]) <= window:
+            return super().density(images)
+        if window <= 2 * frame:
+            raise ConfigError(f"network.window={window} leaves nothing between two margins of {frame} px")
+        sides = (side // CELL for side in images.shape[-2:])
+        down, along = (_views(side, window // CELL, frame // CELL, images.device) for side in sides)
+        views = images[:, :, down.pixels[:, None, :, None], along.pixels[:, None]].permute(0, 2, 3, 1, 4, 5)
         several = views.flatten(0, 2)
         parts = [several] if _is_exporting() else torch.split(several, VIEWS)
-        maps = torch.cat([self.density(part) for part in parts])
+        maps = torch.cat([super(DinoDensity, self).density(part) for part in parts])
         maps = maps.view(batch, *views.shape[1:3], *maps.shape[1:])
-        density = maps[:, down.view[:, None], along.view, :, down.place[:, None], along.place].permute(2, 3, 0, 1)
-        return self.output_of(density, {}, height, width, frame)
+        return maps[:, down.view[:, None], along.view, :, down.place[:, None], along.place].permute(2, 3, 0, 1)
 
 
 class Views(NamedTuple):

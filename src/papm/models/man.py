@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from papm.errors import DataError
 from papm.models import trunks
 from papm.models.attention import EncoderLayer, disagreement
-from papm.models.base import DensityNetwork, add_frame, check_images, pad_to_multiple
+from papm.models.base import DensityNetwork
 from papm.models.head import CROWD, Activation, DensityHead, Upsampling
 from papm.models.registry import Classes, Weight, register
 from papm.models.trunks import Trunk
@@ -45,9 +45,9 @@ class MAN(DensityNetwork):
 
     def forward(self, images: Tensor, mask: Tensor | None = None) -> DensityOutput:
         """Images [B, 3, H, W] and, where they are padded, which pixels are real, bool [B, H, W]."""
-        check_images(images)
-        height, width = images.shape[-2:]
         valid, frame = None, self.frame_now if mask is None else 0
+        framed = self.framed(images, frame)
+        height, width = images.shape[-2:]
         if frame:
             rows, columns = (self._inside(n, frame, images.device) for n in (height, width))
             valid = (rows[:, None] & columns).flatten().expand(len(images), -1)
@@ -56,7 +56,7 @@ class MAN(DensityNetwork):
                 raise DataError(f"a mask of {list(mask.shape)} does not fit images of {list(images.shape)}")
             valid = touched_cells(mask, self.multiple).flatten(1)
             valid = valid | ~valid.any(1, keepdim=True)  # an image without a real pixel attends to itself
-        density, aux = self.encode(pad_to_multiple(add_frame(images, frame), self.multiple, frame > 0), valid)
+        density, aux = self.encode(framed, valid)
         return self.output_of(density, aux, height, width, frame)
 
     def _inside(self, length: int, frame: int, device: torch.device) -> Tensor:

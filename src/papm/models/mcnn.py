@@ -7,8 +7,8 @@ from torch import Tensor, nn
 
 from papm import imagenet
 from papm.models.base import DensityNetwork
-from papm.models.head import Activation, start_positive
-from papm.models.layers import activate, normal_init
+from papm.models.head import Activation, activate, start_positive
+from papm.models.layers import normal_init
 from papm.models.registry import Classes, register
 
 # Of each column: sides of its four kernels and their channels; a 2×2 pool follows each of the first two.

@@ -15,15 +15,7 @@ from torch import Tensor, nn
 
 from papm.inference import Inference
 from papm.models import trunks
-from papm.models.base import (
-    Network,
-    _is_exporting,
-    add_frame,
-    check_images,
-    crop_to_image,
-    drop_frame,
-    pad_to_multiple,
-)
+from papm.models.base import Network, _full, _is_exporting, crop_to_image, drop_frame
 from papm.models.layers import he_init
 from papm.models.pyramid import Pyramid
 from papm.models.registry import Classes, register
@@ -113,10 +105,8 @@ class P2PNet(Network):
 
         Half precision ends here: pixels of a large image and differences of scores need float32.
         """
-        check_images(images)
+        x = self.pyramid(self.features(self.framed(images, self.frame_now)))
         height, width = images.shape[-2:]
-        framed = pad_to_multiple(add_frame(images, self.frame_now), self.multiple, self.frame_now > 0)
-        x = self.pyramid(self.features(framed))
         logits = self._proposed(self.classes, x, (height, width))
         # not -(-height // STRIDE): in an exported network division goes towards zero
         rows, columns = ((side + STRIDE - 1) // STRIDE for side in (height, width))
@@ -133,7 +123,7 @@ class P2PNet(Network):
     def _proposed(self, head: PointHead, x: Tensor, size: tuple[int, int]) -> Tensor:
         """What a head says of every reference of the image's cells, [B, M, values], in float32 or better."""
         maps = crop_to_image(drop_frame(head(x), self.frame_now, STRIDE), *size, STRIDE)
-        maps = maps.float() if maps.dtype in (torch.float16, torch.bfloat16) else maps
+        maps = _full(maps)
         # not -1, which a batch of none leaves open
         found = maps.shape[1] // head.values * maps.shape[2] * maps.shape[3]
         return maps.permute(0, 2, 3, 1).reshape(maps.shape[0], found, head.values)

@@ -6,7 +6,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from papm.models.base import DensityNetwork
-from papm.models.head import CROWD, non_negative, start_positive
+from papm.models.head import CROWD, activate, start_positive
 from papm.models.layers import resize
 from papm.models.trunks import Trunk, outside
 
@@ -49,4 +49,4 @@ class PyramidDensity(DensityNetwork):
 
     def density(self, images: Tensor) -> Tensor:
         x = F.relu(self.pyramid(self.features(images)), inplace=True)
-        return self.gain * non_negative(self.output(F.relu(self.regress(x), inplace=True)), self.activation)
+        return self.gain * activate(self.output(F.relu(self.regress(x), inplace=True)), self.activation)
