@@ -19,8 +19,7 @@ from papm.models.base import _is_exporting
 from papm.models.layers import checkpointed
 
 GLOBAL_SHARE = 0.1  # of the global logits (MAN)
-# Rows of attention are computed together while batch × heads × rows × tokens stays below this, about 0.8 GB at a time:
-# an image of 3584² has 12544 tokens, and 2 × 12544² entries of one of ten maps would be 1.3 GB alone.
+# Rows of attention are computed together while batch × heads × rows × tokens stays below this, about 0.8 GB at a time.
 ENTRIES = 1 << 24
 
 

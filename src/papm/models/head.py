@@ -14,9 +14,8 @@ from papm.models.layers import normal_init, upsampled
 Activation = Literal["relu", "abs", "relu-live"]
 SignedActivation = Literal["relu", "abs", "relu-live", "none"]
 Upsampling = Literal["bilinear", "bilinear-aligned", "nearest"]
-# People a pixel where a map may start: about 500 in the 768×1024 pixels of a photograph of ShanghaiTech A. From much less,
-# al-papm on crops of 128 px (one seed, 60 to 90 steps) kept the counts of csrnet and man within a few per cent of zero; the
-# gradient of a transport loss goes with one over the count, which is probably why.
+# People a pixel where a map may start, those of a photograph of ShanghaiTech A: from much less, transport losses leave counts
+# near zero for long (docs/networks.md).
 CROWD = 500 / (768 * 1024)
 
 

@@ -192,17 +192,14 @@ def load_trunk(module: nn.Module, source: str | Path, arch: str, progress: Progr
         tensors = _with_norms(tensors, plain, arch)
         if isinstance(module, VGGTrunk):
             module.uncalibrated = True
-    prefix, given = PUBLISHED[arch].prefix, _trunk_part(tensors, arch)
-    whole = parameter_shapes(arch)
+    about, given = PUBLISHED[arch], _trunk_part(tensors, arch)
+    known = {about.prefix + name for name in parameter_shapes(arch)}
     for key in tensors:
-        name = key.removeprefix(prefix)
-        if not key.startswith(PUBLISHED[arch].unused) and not (key.startswith(prefix) and name in whole):
-            if key.endswith("num_batches_tracked"):
-                continue
+        if key not in known and not key.startswith(about.unused) and not key.endswith("num_batches_tracked"):
             raise CheckpointError(
                 f"{path}: unexpected key '{key}'; this is not a {arch} trunk with the published keys{_instead(tensors)}"
             )
-    _copy(module, given, path, prefix, f"a {arch} trunk", partial=True)
+    _copy(module, given, path, about.prefix, f"a {arch} trunk", partial=True)
     return used or WeightsUsed(path, sha256_of(path))
 
 
