@@ -30,6 +30,8 @@ pytest.importorskip("onnxscript")
 NETWORKS: list[tuple[str, dict[str, Any]]] = [
     ("tiny", {"activation": "abs", "num_classes": 2}),
     ("mcnn", {"activation": "abs"}),
+    ("lite", {"activation": "abs", "stride": 4}),
+    ("dinov2", {"activation": "abs"}),
     ("csrnet", {"activation": "abs"}),
     ("vgg19", {"activation": "abs", "stride": 4}),
     ("msfanet", {"activation": "abs"}),

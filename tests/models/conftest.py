@@ -1,6 +1,10 @@
-"""What is asked of every network is asked of `tiny` in the fast lane, and of the large ones in the slow lane."""
+"""Every network in the slow lane, the small ones in the fast lane; and published weights, where they are at hand."""
 
 from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 
@@ -33,3 +37,17 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         large = function in OF_EVERY_NETWORK and not any(name in case.rstrip("]").split("-") for name in SMALL)
         if large or item.path.name in LARGE:
             item.add_marker(pytest.mark.slow)
+
+
+@pytest.fixture
+def real() -> Callable[[str], Path]:
+    """The file whose name begins so, of the folder PAPM_WEIGHTS; tests that ask for it skip when it is absent."""
+
+    def find(arch: str) -> Path:
+        folder = os.environ.get("PAPM_WEIGHTS")
+        files = sorted(Path(folder).glob(f"{arch}[_.-]*.safetensors")) if folder else []
+        if not files:
+            pytest.skip(f"set PAPM_WEIGHTS to a folder with {arch} weights")
+        return files[0]
+
+    return find

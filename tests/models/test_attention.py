@@ -17,7 +17,7 @@ def tokens(batch: int, h: int, w: int, width: int = 16, seed: int = 0) -> Tensor
 
 def layer(width: int = 16, seed: int = 0, **options: float | bool) -> EncoderLayer:
     torch.manual_seed(seed)
-    made = EncoderLayer(width, 2, 32, **options).double()  # type: ignore[arg-type]
+    made = EncoderLayer(width, 2, **options).double()  # type: ignore[arg-type]
     with torch.no_grad():
         made.attention.project.bias.normal_()
         made.attention.project.weight.mul_(2)

@@ -5,8 +5,8 @@ import copy
 import torch
 from torch import Tensor, nn
 
-from papm.models.head import non_negative, start_positive
-from papm.models.layers import BatchNorm, activate, checkpointed, conv_block, resize
+from papm.models.head import activate, start_positive
+from papm.models.layers import BatchNorm, checkpointed, conv_block, resize
 
 
 def test_batch_norm_is_that_of_torch() -> None:
@@ -71,7 +71,7 @@ def test_resize_follows_the_other_map() -> None:
 def test_a_live_relu_is_a_relu_that_can_rise() -> None:
     """Same values; below zero it passes a gradient that asks for more, and none that asks for less."""
     x = torch.tensor([-2.0, -2.0, 3.0, 3.0], requires_grad=True)
-    y = non_negative(x, "relu-live")
+    y = activate(x, "relu-live")
     assert torch.equal(y, torch.relu(x))
     y.backward(torch.tensor([-0.5, 0.5, -0.5, 0.5]))
     assert x.grad is not None and x.grad.tolist() == [-0.5, 0.0, -0.5, 0.5]
@@ -82,6 +82,6 @@ def test_a_map_below_zero_learns_only_behind_a_live_relu() -> None:
         raw = torch.full((4,), -1.0, requires_grad=True)
         target = torch.tensor([0.0, 0.0, 1.0, 1.0])
         for _ in range(200):
-            loss = (non_negative(raw, activation) - target).square().sum()
+            loss = (activate(raw, activation) - target).square().sum()
             raw = (raw - 0.1 * torch.autograd.grad(loss, raw)[0]).detach().requires_grad_()
-        assert torch.allclose(non_negative(raw, activation), target, atol=1e-3) == learns
+        assert torch.allclose(activate(raw, activation), target, atol=1e-3) == learns

@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 import copy
-import functools
 from typing import cast
 
 import pytest
@@ -10,9 +9,8 @@ from torch.nn import functional as F
 
 from papm import losses, methods, models
 from papm.errors import ConfigError, DataError
-from papm.models import man as module
 from papm.models import vgg
-from papm.models.attention import EncoderLayer, disagreement
+from papm.models.attention import disagreement
 from papm.models.head import CROWD, DensityHead
 from papm.models.man import MAN
 from papm.structures import PointBatch
@@ -46,7 +44,7 @@ def test_stride_and_sizes(network: MAN) -> None:
 @torch.no_grad()
 def test_forward_equals_the_parts_written_out(network: MAN) -> None:
     image = torch.randn(1, 3, 64, 96)
-    features = F.max_pool2d(models.vgg_trunk("vgg19").requires_grad_(False)(image)[-1], 2)
+    features = F.max_pool2d(models.VGGTrunk("vgg19").requires_grad_(False)(image)[-1], 2)
     assert features.shape == (1, 512, 2, 3)  # shapes only: that trunk has other weights
     tokens = network.features(image)[-1].flatten(2).transpose(1, 2)
     for layer in network.encoder:
@@ -148,9 +146,9 @@ def test_starts_alive(seed: int) -> None:
 def test_learns_with_the_rates_of_its_recipe(monkeypatch: pytest.MonkeyPatch) -> None:
     """An eighth of the channels, squares on noise: with the trunk as fast as the rest, each image got the same count."""
     monkeypatch.setattr(vgg, "_CHANNELS", (8, 16, 32, 64, 64))
-    monkeypatch.setattr(module, "EncoderLayer", functools.partial(EncoderLayer, 64, 2, 256))
     torch.manual_seed(1)  # 60 steps are few: some starts need 90
-    small = MAN(DensityHead(64, 1, 8), 1, 16, 1.0, False).train()
+    head = DensityHead(64, 1, 8)
+    small = MAN(vgg.VGGTrunk("vgg19", (32,)), head, 1, 16, 1.0, False).train()
     assert small.head.output.bias is not None
     torch.nn.init.constant_(small.head.output.bias, CROWD * 16**2)
     images, counts = 0.3 * torch.randn(4, 3, 96, 96), torch.tensor([2, 60, 10, 30])

@@ -126,7 +126,7 @@ def test_two_steps_lower_the_loss(backbone: str, loss: str) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("loss", POINT_LOSSES)
-@pytest.mark.parametrize("trunk", ["tiny", "vgg16"])
+@pytest.mark.parametrize("trunk", ["tiny", "vgg16", "lite"])
 def test_two_steps_lower_the_loss_of_points(trunk: str, loss: str) -> None:
     config = settings("p2pnet", loss, network={"trunk": trunk})
     made = built("p2pnet", tuple(sorted(config.network.items())))

@@ -54,8 +54,7 @@ def test_parameters_of_both_forms(network: MSFANet, qnrf: MSFANet) -> None:
 
 
 def test_forms_differ_as_published(network: MSFANet, qnrf: MSFANet) -> None:
-    assert network.features.taps == ("conv2_2", "conv3_3", "conv4_3", "conv5_3")
-    assert qnrf.features.taps == ("conv2_2", "conv3_4", "conv4_4", "conv5_4")
+    assert network.features.strides == qnrf.features.strides == (2, 4, 8, 16)
     assert (network.features.arch, qnrf.features.arch) == ("vgg16-bn", "vgg19")
     rates = {m.dilation[0] for m in network.modules() if isinstance(m, nn.Conv2d)}
     assert rates == {1, 6, 12, 18}
@@ -180,7 +179,7 @@ def test_trains_on_one_image(network: MSFANet) -> None:
 @pytest.mark.slow
 def test_weights_are_those_of_the_trunk_chosen(tmp_path: Path) -> None:
     file = tmp_path / "trunk.safetensors"
-    given = {f"features.{k}": v.contiguous() for k, v in models.vgg_trunk("vgg16").state_dict().items()}
+    given = {f"features.{k}": v.contiguous() for k, v in models.VGGTrunk("vgg16").state_dict().items()}
     save_file(given, file)
     loaded = models.create("msfanet", trunk="vgg16", weights=file)
     assert torch.equal(loaded.get_parameter("features.28.weight"), given["features.28.weight"])

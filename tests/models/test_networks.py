@@ -17,13 +17,17 @@ from papm.models.head import Upsampling
 from papm.structures import DensityOutput
 
 NAMES = [name for name in models.names() if models.info(name).kind == "density"]
-LOCAL = [name for name in NAMES if name not in ("man", "msfanet")]  # those attend to, or average, the whole image
+LOCAL = [
+    name for name in NAMES if name not in ("man", "msfanet", "dinov2")
+]  # those see the whole image, or a view of it
+SMALL: dict[str, dict[str, Any]] = {"dinov2": {"window": 48}}  # so that images here have several views
 VARIANTS: list[tuple[str, dict[str, Any]]] = [
     *((name, {}) for name in NAMES),
     ("tiny", {"stride": 2}),
     ("tiny", {"stride": 8, "activation": "abs", "num_classes": 3}),
     ("vgg19", {"stride": 4, "activation": "abs", "num_classes": 2}),
     ("vgg19", {"stride": 2, "upsample": "nearest", "head_init": "normal"}),
+    ("lite", {"stride": 4, "num_classes": 2}),
     ("csrnet", {"activation": "abs", "num_classes": 2}),
     ("mcnn", {"num_classes": 2}),
     ("msfanet", {"form": "qnrf"}),
@@ -40,6 +44,7 @@ def build() -> Build:
     built: dict[str, DensityNetwork] = {}
 
     def make(name: str, **options: Any) -> DensityNetwork:
+        options = {**SMALL.get(name, {}), **options}
         key = f"{name}{sorted(options.items())}"
         if key not in built:
             torch.manual_seed(0)
@@ -136,24 +141,25 @@ def test_moving_the_image_moves_the_map(build: Build, name: str, options: dict[s
     assert first.std() > 0
 
 
-@pytest.mark.parametrize(
-    ("name", "options"), [*((name, {}) for name in LOCAL), ("tiny", {"stride": 2}), ("vgg19", {"stride": 4})]
-)
+FINER = [("tiny", {"stride": 2}), ("vgg19", {"stride": 4}), ("lite", {"stride": 4})]
+
+
+@pytest.mark.parametrize(("name", "options"), [*((name, {}) for name in LOCAL), *FINER])
 @torch.no_grad()
 def test_the_receptive_field_bounds_what_a_cell_sees(build: Build, name: str, options: dict[str, Any]) -> None:
-    network = build(name, **{"activation": "abs", **options})
+    network = copy.deepcopy(build(name, **{"activation": "abs", **options})).double()
     assert network.receptive_field is not None
     width = 2 * network.receptive_field + 6 * network.multiple
     cell = width // network.stride // 2
     near = slice(cell * network.stride - network.receptive_field, (cell + 1) * network.stride + network.receptive_field)
-    image, other = images(16, width), images(16, width, seed=1)
+    image, other, close = (images(16, width, seed=seed).double() for seed in range(3))
     other[..., near] = image[..., near]
     value = network(image).density[..., cell]
-    torch.testing.assert_close(network(other).density[..., cell], value, rtol=1e-4, atol=1e-6)
-    close = images(16, width, seed=2)  # and the bound is not idle: half as far is too little
+    torch.testing.assert_close(network(other).density[..., cell], value, rtol=1e-9, atol=1e-12)
+    # and the bound is not idle: half as far is too little
     half = slice(near.start + network.receptive_field // 2, near.stop - network.receptive_field // 2)
     close[..., half] = image[..., half]
-    assert not torch.allclose(network(close).density[..., cell], value, rtol=1e-4, atol=1e-6)
+    assert not torch.allclose(network(close).density[..., cell], value, rtol=1e-9, atol=1e-12)
 
 
 @pytest.mark.parametrize("upsample", get_args(Upsampling))
@@ -170,7 +176,7 @@ def test_corner_on_corner_is_not_local(build: Build, upsample: str) -> None:
 @pytest.mark.parametrize("name", [name for name in NAMES if name not in LOCAL])
 @torch.no_grad()
 def test_what_is_not_local_sees_the_far_end(build: Build, name: str) -> None:
-    network = build(name, activation="abs")
+    network = build(name, activation="abs", **({"window": 640} if name == "dinov2" else {}))
     assert network.receptive_field is None
     image, other = images(32, 640), images(32, 640, seed=1)
     other[..., :608] = image[..., :608]

@@ -14,12 +14,12 @@ from papm import data, models
 from papm.engine import train as engine
 from papm.engine.build import build_network, resolve, settle_norms
 from papm.errors import CheckpointError
-from papm.models.vgg import vgg_trunk
+from papm.models.vgg import VGGTrunk
 
 
 def plain_file(arch: str, path: Path) -> Path:
     torch.manual_seed(3)
-    state = vgg_trunk(arch, ("pool5",)).state_dict()
+    state = VGGTrunk(arch, (32,)).state_dict()
     for key in state:
         if key.endswith("bias"):
             state[key] = 0.1 * torch.randn_like(state[key])
@@ -32,8 +32,8 @@ def plain_file(arch: str, path: Path) -> Path:
 def test_a_trunk_with_norms_takes_the_file_of_one_without(arch: str, tmp_path: Path) -> None:
     """At every stage of it the function is that of the plain trunk: loaded, settled, and on the batch it was settled on."""
     path = plain_file(arch, tmp_path / "plain.safetensors")
-    taps = ("conv3_2", "conv4_2")
-    plain, normed = vgg_trunk(arch, taps).eval(), vgg_trunk(f"{arch}-bn", taps).eval()
+    strides = (4, 8)
+    plain, normed = VGGTrunk(arch, strides).eval(), VGGTrunk(f"{arch}-bn", strides).eval()
     models.load_trunk(plain, path, arch)
     models.load_trunk(normed, path, f"{arch}-bn")
     assert normed.uncalibrated and not plain.uncalibrated
@@ -56,11 +56,11 @@ def test_a_trunk_with_norms_takes_the_file_of_one_without(arch: str, tmp_path: P
 def test_a_file_of_another_trunk_is_refused_as_before(tmp_path: Path) -> None:
     path = plain_file("vgg19", tmp_path / "plain.safetensors")
     with pytest.raises(CheckpointError, match="but a vgg19 trunk"):
-        models.load_trunk(vgg_trunk("vgg16-bn"), path, "vgg16-bn")
+        models.load_trunk(VGGTrunk("vgg16-bn"), path, "vgg16-bn")
 
 
 def test_a_channel_that_never_fires_does_no_harm() -> None:
-    trunk = vgg_trunk("vgg16-bn", ("conv1_2",)).eval()
+    trunk = VGGTrunk("vgg16-bn", (1,)).eval()
     with torch.no_grad():
         next(iter(trunk.parameters()))[0].zero_()
         models.calibrate_norms(trunk, [torch.randn(1, 3, 8, 8)])

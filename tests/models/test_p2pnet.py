@@ -17,7 +17,7 @@ from papm.engine.build import resolve
 from papm.errors import CheckpointError, ConfigError
 from papm.losses.points import PointMatchingLoss
 from papm.models.p2pnet import P2PNet, reference_points
-from papm.models.vgg import vgg_trunk
+from papm.models.vgg import VGGTrunk
 from papm.predict.predictor import Counter, counts
 from papm.structures import PointProposals
 
@@ -249,20 +249,20 @@ def test_sizes_of_the_networks() -> None:
     heads = 4 * (256 * 2304 + 256) + 2 * (8 * 2304 + 8)
     with torch.device("meta"):
         network = models.create("p2pnet")
-        assert size(network) == size(vgg_trunk("vgg16")) + 2 * (256 * 512 + 256) + 256 * 2304 + 256 + heads
+        assert size(network) == size(VGGTrunk("vgg16")) + 2 * (256 * 512 + 256) + 256 * 2304 + 256 + heads
 
 
 @pytest.mark.parametrize("trunk", ["vgg16", "vgg16-bn", "vgg19"])
 def test_keys_of_the_trunk_are_torchvisions(trunk: str) -> None:
     with torch.device("meta"):
         own = models.create("p2pnet", trunk=trunk).state_dict()
-        assert {k for k in own if k.startswith("features.")} == {f"features.{k}" for k in vgg_trunk(trunk).state_dict()}
+        assert {k for k in own if k.startswith("features.")} == {f"features.{k}" for k in VGGTrunk(trunk).state_dict()}
 
 
 @pytest.mark.slow
 def test_weights_are_those_of_the_chosen_trunk(tmp_path: Path) -> None:
     torch.manual_seed(1)
-    published = vgg_trunk("vgg19", taps=("pool5",)).state_dict()
+    published = VGGTrunk("vgg19", (32,)).state_dict()
     file = tmp_path / "vgg19.pth"
     torch.save({f"features.{k}": v.half() for k, v in published.items()} | {"classifier.0.bias": torch.zeros(1)}, file)
     network = models.create("p2pnet", weights=file, trunk="vgg19")

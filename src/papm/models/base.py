@@ -61,6 +61,11 @@ class Network(nn.Module):
         """The frame to add: training brings its own."""
         return 0 if self.training else self.frame
 
+    def framed(self, images: Tensor, frame: int) -> Tensor:
+        """Checked images with `frame` px of the mean colour around them, and padded to what the layers need."""
+        check_images(images)
+        return pad_to_multiple(add_frame(images, frame), self.multiple, frame > 0)
+
     @property
     def trunk(self) -> nn.Module | None:
         """The part that starts from published weights (`arch` names them), or None."""
@@ -103,11 +108,9 @@ class DensityNetwork(Network):
 
         Half precision (autocast or half weights) ends here: sums of cells, i.e. counts, need float32.
         """
-        check_images(images)
-        height, width = images.shape[-2:]
         frame = self.frame_now
-        density, aux = self.density_and_aux(pad_to_multiple(add_frame(images, frame), self.multiple, frame > 0))
-        return self.output_of(density, aux, height, width, frame)
+        density, aux = self.density_and_aux(self.framed(images, frame))
+        return self.output_of(density, aux, images.shape[-2], images.shape[-1], frame)
 
     def output_of(
         self, density: Tensor, aux: dict[str, Tensor], height: int, width: int, frame: int = 0

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from papm.models.layers import BatchNorm, conv_block, normal_init, resize
+from papm.models.layers import conv_block, normal_init, resize
 
 SIZES = (1, 2, 3, 6)  # bins a side of CAN's four averages
 
@@ -64,8 +64,7 @@ class ASPP(nn.Module):
     """A 1×1 convolution, three dilated 3×3 ones and the mean of the whole map, 256 channels each, joined into 256.
 
     A dilated convolution starts as a 1×1 one. On a training crop whose map is not larger than the dilation its outer weights
-    meet nothing but padding, so they keep their start for ever; a whole image then meets them. Random ones cost a
-    point network on drawn crowds dearly (crops of 128 px, images of 256: MAE 12 to 25, from zero 4 to 8).
+    meet nothing but padding, so they keep their start for ever; a whole image then meets them (docs/networks.md).
     """
 
     def __init__(self, rates: Sequence[int], channels: int = 512, width: int = 256, norm: bool = True) -> None:
@@ -82,7 +81,6 @@ class ASPP(nn.Module):
                 middle = layer.kernel_size[0] // 2
                 nn.init.zeros_(layer.weight)
                 nn.init.kaiming_normal_(layer.weight.data[..., middle : middle + 1, middle : middle + 1])
-            assert norm or not isinstance(layer, BatchNorm)
 
     def forward(self, x: Tensor) -> Tensor:
         """[B, channels, h, w] → [B, width, h, w]."""

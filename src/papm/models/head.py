@@ -9,11 +9,13 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from papm.models.layers import normal_init, upsampled
+
 Activation = Literal["relu", "abs", "relu-live"]
+SignedActivation = Literal["relu", "abs", "relu-live", "none"]
 Upsampling = Literal["bilinear", "bilinear-aligned", "nearest"]
-# People a pixel where a map may start: about 500 in the 768×1024 pixels of a photograph of ShanghaiTech A. From much less,
-# al-papm on crops of 128 px (one seed, 60 to 90 steps) kept the counts of csrnet and man within a few per cent of zero; the
-# gradient of a transport loss goes with one over the count, which is probably why.
+# People a pixel where a map may start, those of a photograph of ShanghaiTech A: from much less, transport losses leave counts
+# near zero for long (docs/networks.md).
 CROWD = 500 / (768 * 1024)
 
 
@@ -31,30 +33,22 @@ class _LiveReLU(torch.autograd.Function):
         return torch.where((x > 0) | (grads[0] < 0), grads[0], 0.0)
 
 
-def non_negative(x: Tensor, activation: str) -> Tensor:
-    """max(x, 0) ("relu", DM-Count), |x| ("abs", BL and GL), or max(x, 0) that cannot die ("relu-live").
+def activate(x: Tensor, activation: str) -> Tensor:
+    """max(x, 0) ("relu", DM-Count), |x| ("abs", BL and GL), max(x, 0) that cannot die ("relu-live"), or x as it is ("none").
 
     A ReLU passes no gradient where its input is negative: a map that was driven below zero everywhere stays there. |x| does
     not know that trap, but turns every small negative output into a positive count. "relu-live" lets a cell that is too
-    low rise again and is a ReLU otherwise (the gradient of descent projected onto maps ≥ 0).
+    low rise again and is a ReLU otherwise (the gradient of descent projected onto maps ≥ 0). "none" is what CSRNet and
+    M-SFANet published, negative densities included.
     """
+    if activation == "none":
+        return x
     if activation == "abs":
         return x.abs()
     if activation == "relu-live" and torch.is_grad_enabled():
         live: Tensor = _LiveReLU.apply(x)  # type: ignore[no-untyped-call]
         return live
     return F.relu(x)
-
-
-def upsample(x: Tensor, mode: str = "bilinear") -> Tensor:
-    """Twice the rows and columns.
-
-    "bilinear-aligned" puts corner on corner (DM-Count, BL): the step between samples then depends on the size of the
-    map, so that a crop and the whole image see different features. "bilinear" and "nearest" (GL, NoiseCC) do not do so.
-    """
-    if mode == "nearest":
-        return F.interpolate(x, scale_factor=2.0, mode="nearest")
-    return F.interpolate(x, scale_factor=2.0, mode="bilinear", align_corners=mode == "bilinear-aligned")
 
 
 def start_positive(output: nn.Conv2d, bias: float = 0.0, scale: float = 1.0) -> None:
@@ -104,14 +98,11 @@ class DensityHead(nn.Module):
         if init == "positive":
             start_positive(self.output, scale=0.1)
         if init == "normal":  # GL and NoiseCC
-            for layer in self.modules():
-                if isinstance(layer, nn.Conv2d):
-                    nn.init.normal_(layer.weight, std=0.01)
-                    nn.init.zeros_(layer.bias)  # type: ignore[arg-type]
+            normal_init(self)
 
     def forward(self, features: Tensor) -> Tensor:
         """[B, channels, h, w] → [B, classes, 16·h/stride, 16·w/stride], non-negative."""
-        x: Tensor = self.regress(upsample(features, self.mode))
+        x: Tensor = self.regress(upsampled(features, self.mode))
         for conv in self.refine:
-            x = F.relu(conv(upsample(x, self.mode)), inplace=True)
-        return non_negative(self.output(x), self.activation)
+            x = F.relu(conv(upsampled(x, self.mode)), inplace=True)
+        return activate(self.output(x), self.activation)

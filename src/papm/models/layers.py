@@ -1,24 +1,15 @@
-"""Small things that several networks share: output activations, published starts, batch norm, checkpointing."""
+"""Small things that several networks share: published starts, resizing, batch norm, checkpointing."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from typing import Any, Literal
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 from torch.utils.checkpoint import checkpoint
-
-from papm.models.head import non_negative
-
-SignedActivation = Literal["relu", "abs", "relu-live", "none"]
-
-
-def activate(x: Tensor, activation: str) -> Tensor:
-    """`non_negative`, or x as it is for "none": what CSRNet and M-SFANet published, negative densities included."""
-    return x if activation == "none" else non_negative(x, activation)
 
 
 def normal_init(module: nn.Module, std: float = 0.01) -> None:
@@ -39,15 +30,27 @@ def he_init(module: nn.Module) -> None:
                 nn.init.zeros_(layer.bias)
 
 
+def upsampled(x: Tensor, mode: str = "bilinear") -> Tensor:
+    """Twice the rows and columns.
+
+    "bilinear-aligned" puts corner on corner (DM-Count, BL): the step between samples then depends on the size of the
+    map, so that a crop and the whole image see different features. "bilinear" and "nearest" (GL, NoiseCC) do not do so.
+    """
+    return _interpolated(x, mode, scale_factor=2.0)
+
+
 def resize(x: Tensor, like: Tensor, mode: str = "bilinear") -> Tensor:
-    """x at the rows and columns of `like`; `mode` as in `papm.models.head.upsample`.
+    """x at the rows and columns of `like`; `mode` as in `upsampled`.
 
     The size, not a factor, is what is given: exported programs can then join both maps for every image size.
     """
-    size = like.shape[-2:]
+    return _interpolated(x, mode, size=like.shape[-2:])
+
+
+def _interpolated(x: Tensor, mode: str, **to: Any) -> Tensor:
     if mode == "nearest":
-        return F.interpolate(x, size=size, mode="nearest")
-    return F.interpolate(x, size=size, mode="bilinear", align_corners=mode == "bilinear-aligned")
+        return F.interpolate(x, mode="nearest", **to)
+    return F.interpolate(x, mode="bilinear", align_corners=mode == "bilinear-aligned", **to)
 
 
 def checkpointed(active: bool, function: Callable[..., Any], *inputs: Any) -> Any:

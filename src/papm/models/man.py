@@ -8,11 +8,12 @@ import torch
 from torch import Tensor, nn
 
 from papm.errors import DataError
+from papm.models import trunks
 from papm.models.attention import EncoderLayer, disagreement
-from papm.models.base import DensityNetwork, add_frame, check_images, pad_to_multiple
+from papm.models.base import DensityNetwork
 from papm.models.head import CROWD, Activation, DensityHead, Upsampling
 from papm.models.registry import Classes, Weight, register
-from papm.models.vgg import VGGTrunk, vgg_trunk
+from papm.models.trunks import Trunk
 from papm.structures import DensityOutput, PointBatch
 from papm.targets import touched_cells
 
@@ -20,32 +21,33 @@ LAYERS = 4
 
 
 class MAN(DensityNetwork):
-    """All five pools of VGG19, tokens of 512 channels without positions, an encoder, ×2, three convolutions.
+    """A trunk to stride 32 (VGG19 with its five pools), tokens without positions, an encoder, ×2, three convolutions.
 
     An image is padded to multiples of 32 only, so that every token holds a real pixel. Where images of several sizes
     were padded to one batch, as crops of small images are, `mask` tells: tokens of padding alone are attended to by none,
     and neither are those of a frame.
-    While training, `aux["region0"]` … `aux["region3"]` [B, tokens, 512] hold the region features of the layers, and with a
+    While training, `aux["region0"]` … `aux["region3"]` [B, tokens, channels] hold the region features of the layers, and with a
     mask `aux["real"]` [B, tokens] which tokens are real.
     """
 
-    features: VGGTrunk
     receptive_field = None  # attention
     takes_mask = True
 
-    def __init__(self, head: DensityHead, num_classes: int, stride: int, weight: float, checkpoint: bool) -> None:
+    def __init__(
+        self, features: Trunk, head: DensityHead, num_classes: int, stride: int, weight: float, checkpoint: bool
+    ) -> None:
         super().__init__()
-        self.features = vgg_trunk("vgg19", taps=("pool5",))
-        self.encoder = nn.ModuleList(EncoderLayer(checkpoint=checkpoint) for _ in range(LAYERS))
+        self.features = features
+        self.encoder = nn.ModuleList(EncoderLayer(features.channels[-1], checkpoint=checkpoint) for _ in range(LAYERS))
         self.head = head
         self.num_classes, self.stride, self.region_weight = num_classes, stride, weight
-        self.multiple = self.features.strides[-1]
+        self.multiple = features.strides[-1]
 
     def forward(self, images: Tensor, mask: Tensor | None = None) -> DensityOutput:
         """Images [B, 3, H, W] and, where they are padded, which pixels are real, bool [B, H, W]."""
-        check_images(images)
-        height, width = images.shape[-2:]
         valid, frame = None, self.frame_now if mask is None else 0
+        framed = self.framed(images, frame)
+        height, width = images.shape[-2:]
         if frame:
             rows, columns = (self._inside(n, frame, images.device) for n in (height, width))
             valid = (rows[:, None] & columns).flatten().expand(len(images), -1)
@@ -54,7 +56,7 @@ class MAN(DensityNetwork):
                 raise DataError(f"a mask of {list(mask.shape)} does not fit images of {list(images.shape)}")
             valid = touched_cells(mask, self.multiple).flatten(1)
             valid = valid | ~valid.any(1, keepdim=True)  # an image without a real pixel attends to itself
-        density, aux = self.encode(pad_to_multiple(add_frame(images, frame), self.multiple, frame > 0), valid)
+        density, aux = self.encode(framed, valid)
         return self.output_of(density, aux, height, width, frame)
 
     def _inside(self, length: int, frame: int, device: torch.device) -> Tensor:
@@ -108,13 +110,17 @@ def man(
     region_loss: bool = True,
     region_weight: Weight = 1.0,
     checkpoint: bool = False,
+    trunk: str = "vgg19",
 ) -> DensityNetwork:
     """As published with `upsample="bilinear-aligned"`; stride 8 or 4 adds one or two steps up to the head.
 
     `region_loss` adds MAN's region loss to whatever the method descends. `checkpoint` computes attention again in the
     backward pass instead of keeping its maps, whose size grows with the square of the image's area.
+    Any `trunk` with stride 32 goes.
     """
-    head = DensityHead(512, num_classes, stride // 2, activation, upsample)  # its input is twice as coarse as vgg19's
+    features = trunks.trunk(trunk, (32,))
+    # Its input is twice as coarse as vgg19's.
+    head = DensityHead(features.channels[-1], num_classes, stride // 2, activation, upsample)
     assert head.output.bias is not None
     nn.init.constant_(head.output.bias, CROWD * stride**2)
-    return MAN(head, num_classes, stride, region_weight if region_loss else 0.0, checkpoint)
+    return MAN(features, head, num_classes, stride, region_weight if region_loss else 0.0, checkpoint)

@@ -7,8 +7,8 @@ from torch import Tensor, nn
 
 from papm import imagenet
 from papm.models.base import DensityNetwork
-from papm.models.head import Activation, start_positive
-from papm.models.layers import activate, normal_init
+from papm.models.head import Activation, activate, start_positive
+from papm.models.layers import normal_init
 from papm.models.registry import Classes, register
 
 # Of each column: sides of its four kernels and their channels; a 2×2 pool follows each of the first two.
@@ -63,9 +63,5 @@ def _column(kernels: tuple[int, ...], channels: tuple[int, ...]) -> nn.Sequentia
 
 @register("mcnn", kind="density", stride=4, summary="three columns of small convolutions on the grey image (MCNN)")
 def mcnn(*, num_classes: Classes = 1, activation: Activation = "relu-live") -> DensityNetwork:
-    """Starts from random weights, all columns together: nobody pre-trains them one by one as the paper did.
-
-    Its output is ReLU's, as published. With ReLU's gradient too (`activation="relu"`), al-papm on 128-px crops of
-    ShanghaiTech A (one seed) left 8 % of the cells alive after 300 steps, and none at ten times the rate.
-    """
+    """Starts from random weights, all columns together; `relu` is published, and can die (docs/networks.md)."""
     return MCNN(num_classes, activation)

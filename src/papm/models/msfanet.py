@@ -16,16 +16,8 @@ from torch.nn import functional as F
 from papm.models import trunks
 from papm.models.base import DensityNetwork
 from papm.models.context import ASPP, ScaleContext
-from papm.models.head import Upsampling, start_positive
-from papm.models.layers import (
-    BatchNorm,
-    SignedActivation,
-    activate,
-    checkpointed,
-    conv_block,
-    normal_init,
-    resize,
-)
+from papm.models.head import SignedActivation, Upsampling, activate, start_positive
+from papm.models.layers import BatchNorm, checkpointed, conv_block, normal_init, resize
 from papm.models.registry import Classes, Weight, register
 from papm.structures import DensityOutput, PointBatch
 from papm.targets import density_maps, touched_cells

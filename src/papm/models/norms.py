@@ -20,8 +20,7 @@ def calibrate_norms(trunk: VGGTrunk, batches: Iterable[Tensor]) -> None:
     stays as it is, and from there batch norm trains as it does in a trunk that was trained with it. Behind a norm the size of a
     convolution's weights means nothing but how far a step of Adam moves them: they get He's, √(2/fan-in).
 
-    >>> from papm.models.vgg import vgg_trunk
-    >>> trunk = vgg_trunk("vgg16-bn", taps=("conv2_2",)).double().eval()
+    >>> trunk = VGGTrunk("vgg16-bn", (2,)).double().eval()
     >>> images = torch.randn(2, 3, 16, 16).double()
     >>> before = trunk(images)[0]
     >>> calibrate_norms(trunk, [images])

@@ -12,20 +12,12 @@ from typing import Annotated, Literal
 
 import torch
 from torch import Tensor, nn
-from torch.nn import functional as F
 
 from papm.inference import Inference
 from papm.models import trunks
-from papm.models.base import (
-    Network,
-    _is_exporting,
-    add_frame,
-    check_images,
-    crop_to_image,
-    drop_frame,
-    pad_to_multiple,
-)
+from papm.models.base import Network, _full, _is_exporting, crop_to_image, drop_frame
 from papm.models.layers import he_init
+from papm.models.pyramid import Pyramid
 from papm.models.registry import Classes, register
 from papm.models.trunks import Trunk, outside
 from papm.registry import Range
@@ -35,22 +27,6 @@ STRIDE = 8
 OFFSET_SCALE = 100.0  # P2PNet's: an offset of 0.01, the size of fresh weights' outputs, is one pixel
 # Rows × columns of reference points in a cell: P2PNet's, and what its paper uses for UCF-QNRF.
 REFERENCES = {"2x2": (2, 2), "4x2": (4, 2)}
-
-
-class Pyramid(nn.Module):
-    """The stride-8 level of a feature pyramid: 1×1 convolutions, nearest ×2, sum, 3×3 smoothing."""
-
-    def __init__(self, channels: tuple[int, int], width: int) -> None:
-        super().__init__()
-        self.fine = nn.Conv2d(channels[0], width, 1)
-        self.coarse = nn.Conv2d(channels[1], width, 1)
-        self.smooth = nn.Conv2d(width, width, 3, padding=1)
-
-    def forward(self, features: list[Tensor]) -> Tensor:
-        """[B, c₀, h, w] and [B, c₁, h/2, w/2] → [B, width, h, w]."""
-        fine, coarse = features
-        x: Tensor = self.smooth(self.fine(fine) + F.interpolate(self.coarse(coarse), scale_factor=2.0, mode="nearest"))
-        return x
 
 
 class PointHead(nn.Module):
@@ -120,8 +96,7 @@ class P2PNet(Network):
         self.multiple = features.strides[-1]
         # A stride-16 cell lies up to 8 px beyond the stride-8 cell that reads it; then four 3×3 convolutions at stride 8.
         self.receptive_field = outside(features.receptive_field, 8 + 4 * 8)
-        fine, coarse = features.channels
-        self.pyramid = Pyramid((fine, coarse), width)
+        self.pyramid = Pyramid(features.channels, width)
         self.offsets = PointHead(width, grid[0] * grid[1], 2) if moves else None
         self.classes = PointHead(width, grid[0] * grid[1], num_classes + 1)
 
@@ -130,10 +105,8 @@ class P2PNet(Network):
 
         Half precision ends here: pixels of a large image and differences of scores need float32.
         """
-        check_images(images)
+        x = self.pyramid(self.features(self.framed(images, self.frame_now)))
         height, width = images.shape[-2:]
-        framed = pad_to_multiple(add_frame(images, self.frame_now), self.multiple, self.frame_now > 0)
-        x = self.pyramid(self.features(framed))
         logits = self._proposed(self.classes, x, (height, width))
         # not -(-height // STRIDE): in an exported network division goes towards zero
         rows, columns = ((side + STRIDE - 1) // STRIDE for side in (height, width))
@@ -150,7 +123,7 @@ class P2PNet(Network):
     def _proposed(self, head: PointHead, x: Tensor, size: tuple[int, int]) -> Tensor:
         """What a head says of every reference of the image's cells, [B, M, values], in float32 or better."""
         maps = crop_to_image(drop_frame(head(x), self.frame_now, STRIDE), *size, STRIDE)
-        maps = maps.float() if maps.dtype in (torch.float16, torch.bfloat16) else maps
+        maps = _full(maps)
         # not -1, which a batch of none leaves open
         found = maps.shape[1] // head.values * maps.shape[2] * maps.shape[3]
         return maps.permute(0, 2, 3, 1).reshape(maps.shape[0], found, head.values)
@@ -171,15 +144,15 @@ def p2pnet(
     width: Annotated[int, Range("must be a whole number from 0 to 2000", 0, 2000)] = 0,
     offsets: bool = True,
 ) -> Network:
-    """`trunk` = vgg16, vgg16-bn (the published one), vgg19, vgg19-bn, or tiny: a small one from nothing, for CPUs and tests.
+    """`trunk` = vgg16, vgg16-bn (the published one), vgg19, vgg19-bn, lite, or tiny: a small one from nothing, for tests.
 
-    `references` = 2x2 or 4x2 points per cell (rows × columns); `width` = channels of pyramid and heads, 0: 256, or 32 on a
-    trunk from nothing; `offsets` = whether proposals move from their references; if not, only scores are learned.
+    `references` = 2x2 or 4x2 points per cell (rows × columns); `width` = channels of pyramid and heads, 0: half those of the
+    trunk's last map, 32 to 256; `offsets` = whether proposals move from their references; if not, only scores are learned.
     """
     features = trunks.trunk(trunk, (8, 16))
-    published = getattr(features, "arch", None) is not None
-    network = P2PNet(features, width or (256 if published else 32), REFERENCES[references], num_classes, offsets)
-    if not published:
+    width = width or min(256, max(32, features.channels[-1] // 2))
+    network = P2PNet(features, width, REFERENCES[references], num_classes, offsets)
+    if getattr(features, "arch", None) is None:
         he_init(network.pyramid)
         for head in filter(None, (network.offsets, network.classes)):
             he_init(head.layers)

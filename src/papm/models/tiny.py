@@ -9,8 +9,8 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from papm.models.base import DensityNetwork
-from papm.models.head import Activation, non_negative, upsample
-from papm.models.layers import he_init
+from papm.models.head import Activation, activate
+from papm.models.layers import he_init, upsampled
 from papm.models.registry import Classes, register
 
 
@@ -54,8 +54,8 @@ class Tiny(DensityNetwork):
         for conv in self.context:
             x = x + F.relu(conv(x))
         for coarse, fine, skip in zip(self.coarse, self.fine, (x4, x2)):
-            x = F.relu(upsample(coarse(x)) + fine(skip), inplace=True)
-        return self.gain * non_negative(self.output(x), self.activation)
+            x = F.relu(upsampled(coarse(x)) + fine(skip), inplace=True)
+        return self.gain * activate(self.output(x), self.activation)
 
 
 @register("tiny", kind="density", stride=4, summary="a small network for CPUs, demos and tests; no pretrained weights")

