@@ -349,11 +349,11 @@ def test_every_method_can_be_trained_with_every_backbone(name: str) -> None:
 
 def test_recipes_of_method_and_backbone() -> None:
     assert methods.recipe("al-papm", "vgg19") == dict(methods.method("al-papm").recipe)
-    assert methods.recipe("hd-papm", "vgg19")["network"] == {"activation": "abs"}
+    assert methods.recipe("hd-papm", "vgg19")["network"] == {"activation": "relu-live"}
     assert methods.recipe("hd-papm", "vgg19")["clip"] == 0.1
     assert methods.recipe("hd-papm", "man")["lr"] == methods.recipe("al-papm", "man")["lr"]
     assert methods.recipe("dm-count", "man")["trunk_lr"] == 1e-5  # a user's own lr leaves it alone
-    assert "network" not in methods.recipe("hd-papm", "tiny")
-    assert methods.recipe("hd-papm", "tiny")["crop"] == 128
+    assert methods.recipe("bl", "tiny")["network"] == {"activation": "abs"}
+    assert (methods.recipe("hd-papm", "tiny")["crop"], methods.recipe("hd-papm", "tiny")["clip"]) == (160, 5.0)
     with pytest.raises(ConfigError, match="did you mean 'hd-papm'"):
         methods.method("hd-pamp")

@@ -99,7 +99,7 @@ class Choice(Brief):
 
 def configure(data: Data, method: str, backbone: str, settings: Mapping[str, Any]) -> Choice:
     """All settings of a run: the recipe of method and backbone, over it what is given, and `auto` for what is left open."""
-    given = {k: v for k, v in settings.items() if not (k in (*auto.CHOSEN, "select") and v == AUTO)}
+    given = {k: v for k, v in settings.items() if not (k in auto.CHOSEN and v == AUTO)}
     why: list[str] = []
     if AUTO in (method, backbone):
         machine = pick_device(str(given.get("device", AUTO)))
@@ -113,9 +113,8 @@ def configure(data: Data, method: str, backbone: str, settings: Mapping[str, Any
     if not isinstance(data, Mapping) and set(auto.CHOSEN) <= set(given):
         return Choice(config, tuple(why))
     opened = data if isinstance(data, Mapping) else open_spec(config.data, **config.options)
-    if "select" not in given:
-        config, more = auto.select(config, opened)
-        why += more
+    config, more = auto.select(config, given, opened)
+    why += more
     splits = choose_splits(opened, config.select, config.val_fraction, config.seed)
     config, more = auto.choose(config, given, auto.look(splits.train))
     return Choice(config, (*why, *more), splits)

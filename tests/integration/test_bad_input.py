@@ -253,8 +253,8 @@ def test_resuming_with_something_else_is_refused(tmp_path: Path, photos: Path, r
 def test_a_diverging_run_says_what_to_do(tmp_path: Path, photos: Path, run: Run) -> None:
     words = ["--backbone", "tiny", "crop=32", "batch=1", "device=cpu", "steps=20", "lr=1e6", "clip=0", "warmup=0"]
     code, _, err = run("train", f"folder:{photos}", *words, "eval_every=1", "--out", tmp_path / "run")
-    began, _, rest = err.partition("\n")
-    assert began == "Images: 4 to train on, 1 to choose the weights by, 1 to test on."
+    said, _, rest = err.partition("Images: 5 to train on, 1 to test on.\n")
+    assert said == "select=last: too few images to choose weights by\n"
     one_sentence(code, rest, "smaller lr")
 
 

@@ -93,7 +93,7 @@ class TestCounts:
 
     def test_table(self, papm: Papm, world: World) -> None:
         said = papm(world.run, world.photos, "--split", "train").out
-        assert "MAE" in said and "RMSE" in said and "6 images" in said and "Bias of the total count" in said
+        assert "MAE" in said and "RMSE" in said and "6 images" in said and "Total count: bias" in said
 
     def test_data_without_splits_is_counted_whole(self, papm: Papm, world: World, tmp_path: Path) -> None:
         write_folder(data.open_spec(SCENES)["test"], tmp_path / "flat")

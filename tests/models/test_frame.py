@@ -72,7 +72,12 @@ def test_tiles_are_framed_as_the_whole_is() -> None:
 
 
 def test_the_frame_is_that_of_the_training(tmp_path: Path) -> None:
-    for given, frame in (({}, 0), ({"margin": 16}, 16), ({"correct": 20}, 32), ({"correct": 20, "margin": 48}, 48)):
+    for given, frame in (
+        ({"margin": 0}, 0),
+        ({"margin": 16}, 16),
+        ({"correct": 20, "margin": 0}, 32),
+        ({"correct": 20, "margin": 48}, 48),
+    ):
         config = resolve("al-papm", "tiny", {"crop": 192, **given})
         network = build_network(config)
         assert network.frame == frame

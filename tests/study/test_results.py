@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from papm import config
+from papm import config, methods
 from papm.engine.train import train
 from papm.errors import DataError
 from papm.study import show, tables, training
@@ -21,7 +21,7 @@ AL = {"dataset": "shanghaitech-a", "backbone": "vgg19", "method": "al-papm"}
 
 
 def result(mae: float = 58.0, seed: int = 0, **changes: Any) -> dict[str, Any]:
-    """A result as result.json has it, with the settings of today's recipe for AL-PAPM with VGG19."""
+    """A result as result.json has it, by default of AL-PAPM with VGG19, with the options of today's recipe."""
     made = {
         **AL,
         "noise": 0.0,
@@ -39,8 +39,13 @@ def result(mae: float = 58.0, seed: int = 0, **changes: Any) -> dict[str, Any]:
         "hardware": "none",
         "revision": "0",
     }
-    options = {**made["options"], **changes.pop("options", {})}  # type: ignore[dict-item]
-    return {**made, **changes, "options": options}
+    given = changes.pop("options", {})
+    made |= changes
+    recipe = methods.recipe(str(made["method"]), str(made["backbone"]))
+    options = {**made["options"], **given}  # type: ignore[dict-item]
+    for part in ("loss", "network"):
+        options[part] = {**recipe.get(part, {}), **options[part]}
+    return {**made, "options": options}
 
 
 def save(folder: Path, *results: dict[str, Any]) -> list[Any]:
@@ -136,7 +141,7 @@ def test_other_settings_are_shown_only_with_all_and_named(tmp_path: Path, change
 
 
 def test_what_the_recipe_sets_by_itself_does_not_count(tmp_path: Path) -> None:
-    recorded = {"network": {"activation": "abs"}, "training": {"lr": 3e-4, "clip": 0.1}}
+    recorded = {"network": {"activation": "relu-live"}, "training": {"lr": 3e-4, "clip": 0.1}}
     found = save(tmp_path, result(method="hd-papm", options=recorded))
     group = line("crowds", "VGG19 + HD-PAPM", "ShTech A", found).group
     assert group is not None and not group.differences

@@ -82,8 +82,6 @@ def _list(findings: Sequence[Finding], everything: bool) -> None:
 
 def _advice(data: str, options: Sequence[str], findings: Sequence[Finding], strict: bool) -> str:
     """What to do next."""
-    import torch
-
     errors = [f for f in findings if f.severity == "error"]
     if errors and not all(f.outside for f in errors):
         return "Mend the errors, then check again."
@@ -93,9 +91,8 @@ def _advice(data: str, options: Sequence[str], findings: Sequence[Finding], stri
     verdict = "Good to use"
     if any(f.severity == "warning" for f in findings):
         verdict = "--strict fails on warnings: mend them, then" if strict else "Usable; look at the warnings, then"
-    network = "" if torch.cuda.is_available() else " --backbone tiny"  # a pretrained one would take days on a CPU
     given = "".join(f" {shlex.quote(f'data.{o}')}" for o in options)
-    return f"{verdict}: papm train {shlex.quote(data)}{network}{given}"
+    return f"{verdict}: papm train {shlex.quote(data)}{given}"
 
 
 @contextmanager

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shlex
+from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -49,12 +50,10 @@ def train(
     with ui.err.status("looking at the data"):
         chosen = api.configure(data, str(given.get("method", api.AUTO)), str(given.get("backbone", api.AUTO)), given)
     resolved = chosen.config
-    for line in chosen.why if is_first_process() and not resume else ():
-        ui.note(line)
     if dry_run:
-        _estimate(resolved, json)
+        _estimate(resolved, chosen.why, json)
         return
-    advice = [] if resume else before_training(resolved)
+    advice = [] if resume else [*chosen.why, *before_training(resolved)]
     with ui.bar() as progress:
         reading = progress.add_task("reading images", total=None, note="")
         watcher = TrainingBar(progress, f"{resolved.method} · {resolved.backbone}", resolved.steps, reading, advice)
@@ -91,7 +90,7 @@ def _given(
     return given
 
 
-def _estimate(config: TrainConfig, json: bool) -> None:
+def _estimate(config: TrainConfig, why: Sequence[str], json: bool) -> None:
     """Time a few steps and say what the run would take."""
     from papm.engine.dry_run import dry_run, in_words
     from papm.engine.ranks import is_first_process
@@ -101,7 +100,7 @@ def _estimate(config: TrainConfig, json: bool) -> None:
     if not is_first_process():
         return
     ui.print_json(found) if json else ui.say(in_words(found, config))
-    for line in before_training(config, timed=True):
+    for line in (*why, *before_training(config, timed=True)):
         ui.note(line)
 
 

@@ -22,7 +22,7 @@ from papm.config import TrainConfig
 from papm.data.base import Dataset
 from papm.neighbours import spacing
 
-CHOSEN = ("crop", "batch", "steps")  # what `auto` chooses
+CHOSEN = ("crop", "batch", "steps", "select")  # what `auto` chooses
 LOOKED_AT = 200  # images
 ABREAST = 4  # objects side by side in a crop
 ENOUGH = 10  # images to choose weights by
@@ -52,14 +52,17 @@ def look(dataset: Dataset) -> Seen:
     )
 
 
-def select(config: TrainConfig, available: Mapping[str, Dataset]) -> tuple[TrainConfig, list[str]]:
+def select(
+    config: TrainConfig, given: Collection[str], available: Mapping[str, Dataset]
+) -> tuple[TrainConfig, list[str]]:
     """`select=last` where there are too few images to choose weights by: chance would choose, and training needs them all.
 
-    >>> select(TrainConfig(), {"train": Dataset([], "mine", "train", None)})[0].select
+    >>> select(TrainConfig(), (), {"train": Dataset([], "mine", "train", None)})[0].select
     'last'
     """
     whole = available.get("train") or available.get("all")
-    if config.select != "val" or "val" in available or (whole and len(whole) * config.val_fraction >= ENOUGH):
+    enough = "val" in available or (whole and len(whole) * config.val_fraction >= ENOUGH)
+    if "select" in given or config.select != "val" or enough:
         return config, []
     return dataclasses.replace(config, select="last"), ["select=last: too few images to choose weights by"]
 

@@ -11,6 +11,7 @@ import yaml
 from papm import config as configuration
 from papm import methods
 from papm.config import GROUPS, TrainConfig
+from papm.engine.auto import CHOSEN
 from papm.errors import ConfigError
 
 
@@ -25,7 +26,7 @@ def changed(config: Mapping[str, Any]) -> list[tuple[str, str, str]]:
 
 
 def command(config: Mapping[str, Any], out: str) -> str:
-    """The `papm train` line that makes this run again: what its method's recipe does not already set."""
+    """The `papm train` line that makes this run again: what its recipe does not set, and what `auto` would choose."""
     method, backbone = str(config.get("method", "")), str(config.get("backbone", ""))
     try:
         network = config.get("network")
@@ -36,10 +37,12 @@ def command(config: Mapping[str, Any], out: str) -> str:
     words = ["papm", "train", str(config.get("data", "")), "--method", method, "--backbone", backbone, "--out", out]
     groups = {field: group for group, field in GROUPS.items()}
     for key, value in config.items():
-        if key in ("data", "method", "backbone") or (key in base and base[key] == value):
+        if key in ("data", "method", "backbone") or (key not in CHOSEN and key in base and base[key] == value):
             continue
         if key in groups and isinstance(value, Mapping):
-            words += [f"{groups[key]}.{name}={_scalar(v)}" for name, v in value.items()]
+            usual = base.get(key, {})
+            new = {name: v for name, v in value.items() if name not in usual or usual[name] != v}
+            words += [f"{groups[key]}.{name}={_scalar(v)}" for name, v in new.items()]
         elif key in ("weights", "init") and value is not None:
             words += [f"--{key}", str(value)]
         else:

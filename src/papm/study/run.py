@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from papm.data import base, resize
-from papm.engine import run_folder
+from papm.engine import auto, run_folder
 from papm.errors import ConfigError, DataError, PapmError
 from papm.files import read_object, write_json
 from papm.study import training
@@ -169,8 +169,9 @@ def _folder(base: Path, settings: Mapping[str, Any], seed: int, request: Request
 
 
 def train_words(task: Task, resume: bool) -> list[str]:
-    """`papm train` with the settings of a task."""
-    special = training.overrides(task.settings)
+    """`papm train` with the settings of a task; what it would choose by the data is said."""
+    config = training.configure(task.settings)
+    special = {k: getattr(config, k) for k in auto.CHOSEN if k != "select"} | training.overrides(task.settings)
     return [
         "train", task.spec,
         "--method", str(task.settings["method"]),

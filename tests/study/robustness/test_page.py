@@ -43,7 +43,7 @@ def test_table_charts_pictures_and_words(asked: Asked) -> None:
     assert re.search(r'class="n best">12\.00  \+20\.0 %<br><span class="interval">11\.00 to 13\.00', html)
     assert html.count("<svg") == 2 and html.count("<img ") == 2 and "moved by 8 px: 64 × 64 px of" in html
     assert '<div class="warning"' not in html and "<script" not in html
-    assert "tiny, 1,500 steps of 8 crops of 128 px" in html
+    assert "tiny, 1,500 steps of 8 crops of 160 px" in html
 
 
 def test_changes_that_chance_explains_have_a_question_mark(asked: Asked) -> None:
