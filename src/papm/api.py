@@ -102,11 +102,11 @@ def configure(data: Data, method: str, backbone: str, settings: Mapping[str, Any
     given = {k: v for k, v in settings.items() if not (k in auto.CHOSEN and v == AUTO)}
     why: list[str] = []
     if AUTO in (method, backbone):
-        machine = pick_device(str(given.get("device", AUTO)))
-        asked = method, backbone
-        method, backbone = choose(data, machine, *asked)
-        why.append(f"{method} with {backbone}: for a {'GPU' if machine.type == 'cuda' else 'CPU'}")
-        if asked[1] == AUTO and models.info(backbone).trunk is not None and "trunk" not in group(given, "network"):
+        machine, free = pick_device(str(given.get("device", AUTO))), backbone == AUTO
+        method, backbone = choose(data, machine, method, backbone)
+        if free:
+            why.append(f"{method} with {backbone}: for a {'GPU' if machine.type == 'cuda' else 'CPU'}")
+        if free and models.info(backbone).trunk is not None and "trunk" not in group(given, "network"):
             given = {"weights": None if given.get("init") else "imagenet", **given}
     named = next((d.name for d in data.values()), "") if isinstance(data, Mapping) else str(data)
     config = with_bounds(resolve(method, backbone, {**given, "data": named}))

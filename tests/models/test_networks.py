@@ -20,7 +20,6 @@ NAMES = [name for name in models.names() if models.info(name).kind == "density"]
 LOCAL = [
     name for name in NAMES if name not in ("man", "msfanet", "dinov2")
 ]  # those see the whole image, or a view of it
-SMALL: dict[str, dict[str, Any]] = {"dinov2": {"window": 48}}  # so that images here have several views
 VARIANTS: list[tuple[str, dict[str, Any]]] = [
     *((name, {}) for name in NAMES),
     ("tiny", {"stride": 2}),
@@ -44,7 +43,6 @@ def build() -> Build:
     built: dict[str, DensityNetwork] = {}
 
     def make(name: str, **options: Any) -> DensityNetwork:
-        options = {**SMALL.get(name, {}), **options}
         key = f"{name}{sorted(options.items())}"
         if key not in built:
             torch.manual_seed(0)
@@ -176,7 +174,7 @@ def test_corner_on_corner_is_not_local(build: Build, upsample: str) -> None:
 @pytest.mark.parametrize("name", [name for name in NAMES if name not in LOCAL])
 @torch.no_grad()
 def test_what_is_not_local_sees_the_far_end(build: Build, name: str) -> None:
-    network = build(name, activation="abs", **({"window": 640} if name == "dinov2" else {}))
+    network = build(name, activation="abs")
     assert network.receptive_field is None
     image, other = images(32, 640), images(32, 640, seed=1)
     other[..., :608] = image[..., :608]

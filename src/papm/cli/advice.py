@@ -70,7 +70,8 @@ def before_training(config: TrainConfig, timed: bool = False) -> list[str]:
     if config.network.get("trunk", about.trunk) in (None, "tiny"):
         return []
     said = []
-    if not timed and (config.device == "cpu" or (config.device == "auto" and not torch.cuda.is_available())):
+    cpu = config.device == "cpu" or (config.device == "auto" and not torch.cuda.is_available())
+    if cpu and not timed and about.trunk != "lite":
         small = "network.trunk=tiny" if about.kind == "points" else "--backbone tiny"
         said.append(f"{config.backbone} is slow on a CPU: --dry-run says how long it takes; {small} is made for a CPU.")
     if config.weights is None and config.init is None:

@@ -57,7 +57,7 @@ def configure(settings: Mapping[str, Any]) -> TrainConfig:
     """The configuration of one training; `settings` are as written in a study, `dataset` stands for the data.
 
     >>> configure({"dataset": "trancos", "backbone": "vgg19", "method": "al-papm", "loss.sigma": 8}).loss
-    {'sigma': 8}
+    {'mass': 64.0, 'sigma': 8}
     """
     # Which weights are the result is not said by a cell: until it is, a setting that goes with some choices only is good.
     given: dict[str, Any] = {"data": str(settings["dataset"]), "select": "last"}
