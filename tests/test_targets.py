@@ -170,7 +170,7 @@ def test_a_very_narrow_kernel_is_a_dot(sigma: float, shape: float) -> None:
 
 
 def test_a_wide_heavy_kernel_stays_within_its_memory(monkeypatch: pytest.MonkeyPatch) -> None:
-    """σ = 32, s = 0.5 covers two thousand pixels a side; points are taken one at a time, and no further than the image."""
+    """σ = 32, s = 0.5 covers two thousand pixels per side; points are taken one at a time, and no further than the image."""
     sizes: list[int] = []
     kernels = targets._kernels
 

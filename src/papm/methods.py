@@ -130,7 +130,7 @@ BACKBONES: dict[str, Mapping[str, Any]] = {
     # on crops of 128 px: 74 % with 1e-4, 42 % with 4e-5, none with 1e-5; docs/networks.md). The encoder and the head start
     # from nothing and take ten times the trunk's rate; layers that normalise after adding want a warm-up.
     "man": {"crop": 512, "lr": 1e-4, "trunk_lr": 1e-5, "weight_decay": 1e-5, "warmup": 1000},
-    # P2PNet's code: 32 crops of 128 px a step, sizes 0.7 to 1.3, Adam 1e-4, trunk 1e-5, gradients cut to 0.1, 130,000 steps.
+    # P2PNet's code: 32 crops of 128 px per step, sizes 0.7 to 1.3, Adam 1e-4, trunk 1e-5, gradients cut to 0.1, 130,000 steps.
     # Of some twenty recipes on held-out images of ShanghaiTech A none was better by more than chance; by expected counts the
     # error was lower in six of eight (docs/results.md). Fewer steps, at a rate that falls: test MAE 60 after 26,000.
     "p2pnet": {

@@ -137,8 +137,8 @@ def test_a_loss_is_the_same_after_another_was_put_around_it(
     loss = losses.create("hd-papm", stride=8)
     before = dict(vars(loss))
     first, second = wrap(loss), wrap(loss)
-    assert vars(loss) == before and loss.recordable and first.recordable and second.recordable
-    monkeypatch.setattr(CountingLoss, "captures", lambda self, density: self.recordable)  # as on a GPU
+    assert vars(loss) == before and loss.capturable and first.capturable and second.capturable
+    monkeypatch.setattr(CountingLoss, "captures", lambda self, density: self.capturable)  # as on a GPU
     density, points = scene(0)
     for _ in range(AFTER + 2):
         first(density.requires_grad_(), points)
@@ -182,7 +182,7 @@ def test_on_a_gpu_every_call_gives_the_same(name: str) -> None:
     """The first calls run as usual, the later ones from the graph; points on the host or on the device."""
     loss = losses.create(name, stride=8)
     plain = losses.create(name, stride=8)
-    plain.recordable = False
+    plain.capturable = False
     context = LossContext(offsets=torch.zeros(2, 2).cuda(), sizes=torch.full((2, 2), 64.0).cuda())
     for k in range(AFTER + 5):
         density, points = scene(k, (30 - 2 * k, k))

@@ -46,7 +46,7 @@ def test_every_size_has_a_count(name: str, options: tuple[tuple[str, str], ...],
             assert bool((output.density >= 0).all()), (height, width)
             assert output.density.dtype == torch.float32
         else:
-            side = 8 // 2  # two reference points a side of a cell, at 2 and 6 px of 8
+            side = 8 // 2  # two reference points per side of a cell, at 2 and 6 px of 8
             inside = [len([p for p in range(side // 2, n + 8, side) if p < n]) for n in (height, width)]
             assert output.points.shape == (1, inside[0] * inside[1], 2), (height, width)
             assert bool(output.points.isfinite().all()) and bool(output.logits.isfinite().all())

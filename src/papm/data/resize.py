@@ -96,7 +96,7 @@ USUAL: Mapping[str, Resize] = {
     "ucf-qnrf": Resize(min_side=512, max_short_side=2048),  # Bayesian loss, DM-Count
     "jhu-crowd": Resize(min_side=512, max_short_side=2048),  # MAN
     "nwpu": Resize(max_side=1920, min_long_side=1920),  # DM-Count, which also rounds sides to multiples of 16
-    "dota": Resize(max_side=1024),  # nothing is published; keeps images of up to 20,000 pixels a side usable
+    "dota": Resize(max_side=1024),  # nothing is published; keeps images of up to 20,000 pixels per side usable
 }
 
 

@@ -15,7 +15,7 @@ from papm.points import nearest, spacing
 
 
 def summary(datasets: Mapping[str, Dataset]) -> dict[str, dict[str, Any]]:
-    """What is in each split, in plain numbers (ready for JSON): images, points, counts an image, and blemishes.
+    """What is in each split, in plain numbers (ready for JSON): images, points, counts per image, and blemishes.
 
     `neighbour_distance` is the spacing in a typical image: the median over images of the median distance of a point to its
     nearest neighbour, in pixels; `neighbour_distance_of_points` the median over all points, which dense images dominate.
@@ -59,7 +59,7 @@ def spread(datasets: Mapping[str, Dataset]) -> dict[str, dict[str, list[dict[str
     for name, dataset in datasets.items():
         distances = [d for s in dataset if len(s.points_inside) > 1 for d in spacing(s.points_inside, 1).tolist()]
         found[name] = {
-            "objects an image": bins([s.count for s in dataset]),
+            "objects per image": bins([s.count for s in dataset]),
             "px to the nearest neighbour": bins(distances),
         }
     return found

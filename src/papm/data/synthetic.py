@@ -67,7 +67,7 @@ class SceneOptions:
         check_fields("synthetic", self)
         (h, w), (low, high) = self.size, self.count
         if min(h, w) < 8:
-            raise _wrong("size", "at least 8 pixels a side", f"{h}x{w}")
+            raise _wrong("size", "at least 8 pixels per side", f"{h}x{w}")
         if not 0 <= low <= high:
             raise _wrong("count", COUNTS, f"{low}-{high}")
         if high * ROOM > TOP * h * w:

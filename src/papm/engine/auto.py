@@ -84,7 +84,7 @@ def choose(config: TrainConfig, given: Collection[str], seen: Seen) -> tuple[Tra
         usual = asked.get("crop", TrainConfig.crop) ** 2 * asked.get("batch", TrainConfig.batch)
         batch = max(2, round(usual / config.crop**2))
         if batch != config.batch:
-            why.append(f"batch={batch}: as many pixels a step as usual")
+            why.append(f"batch={batch}: as many pixels per step as usual")
             config = dataclasses.replace(config, batch=batch)
     if "steps" not in given:
         views, least, most = methods.length(config.backbone)

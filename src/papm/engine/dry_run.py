@@ -98,7 +98,7 @@ def in_words(found: dict[str, Any], config: TrainConfig) -> str:
 
     >>> print(in_words({"step_ms": 41.2, "images_per_second": 194.2, "loading_s": 1.0, "evaluation_s": 2.0, "evaluations": 21,
     ...                 "wall_minutes": 1.8, "peak_memory_gb": 0.93}, TrainConfig(steps=1500, batch=8, crop=128)))
-    A step of 8 crops of 128 px takes 41 ms (194 crops a second); memory: 0.9 GB.
+    A step of 8 crops of 128 px takes 41 ms (194 crops per second); memory: 0.9 GB.
     1,500 steps and 21 evaluations of 2.0 s: about 2 minutes in all.
     """
     step, minutes = found["step_ms"], found["wall_minutes"]
@@ -112,6 +112,6 @@ def in_words(found: dict[str, Any], config: TrainConfig) -> str:
     whole = f"about {whole}" if minutes >= 0.5 else "less than a minute"
     crops = config.devices * int(found.get("batch", config.batch))
     return (
-        f"A step of {crops} crops of {config.view} px takes {took} ({rate} crops a second)"
+        f"A step of {crops} crops of {config.view} px takes {took} ({rate} crops per second)"
         f"{memory}.\n{config.steps:,} steps{times}: {whole} in all."
     )

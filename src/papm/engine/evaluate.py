@@ -208,7 +208,7 @@ def grid_errors(output: DensityOutput | PointProposals, sample: Sample, region: 
 
 
 def write_evaluation(path: Path, found: Evaluation) -> None:
-    """predictions.csv: one line an image, worst first, so that the file opens at what is worth looking at.
+    """predictions.csv: one line per image, worst first, so that the file opens at what is worth looking at.
 
     Where there are several classes, two more columns for each: predicted_NAME and truth_NAME; where several models counted,
     one for each: by_NAME.

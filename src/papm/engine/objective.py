@@ -30,7 +30,7 @@ class Objective:
 
         What dropout draws is new in every replay: a graph reads seed and offset of the device's generator when it starts.
         """
-        return self.loss.recordable and not self.loss.needs_images and not any(True for _ in self.loss.parameters())
+        return self.loss.capturable and not self.loss.needs_images and not any(True for _ in self.loss.parameters())
 
     def prepare(self, step: int, steps: int, seed: int, rank: int) -> None:
         """Before a step: how far training is, and what dropout draws, so that a resumed run repeats it."""

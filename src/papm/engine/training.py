@@ -49,7 +49,7 @@ class Training:
         if device.type == "cuda":
             torch.backends.cudnn.benchmark = True
         if captured:
-            loss.recordable = False  # all of the step is
+            loss.capturable = False  # all of the step is
         self.average = Average(network, config.ema) if config.ema else None
         if device.type == "cuda" and compiles(config):
             network.compile(mode=None if captured else COMPILE_MODE, dynamic=False)

@@ -32,7 +32,7 @@ class CountingLoss(nn.Module):
     halo: float = 0.0
     needs_images: bool = False  # whether the loss cannot do without LossContext.images
     maps: int = 1  # maps per image that it takes: one for each class
-    recordable: bool = True  # False: it has a host sync, or chooses its operations by values on the device
+    capturable: bool = True  # False: it has a host sync, or chooses its operations by values on the device
     progress: float = 1.0
 
     def __init__(self, stride: int = 8) -> None:
@@ -64,7 +64,7 @@ class CountingLoss(nn.Module):
     def captures(self, density: Tensor) -> bool:
         """Whether this call may be one CUDA graph (`losses.graphed`): on CUDA, unless something larger is captured."""
         return (
-            self.recordable
+            self.capturable
             and density.is_cuda
             and density.requires_grad
             and not self.needs_images
@@ -93,7 +93,7 @@ class WrappingLoss(CountingLoss):
     def __init__(self, loss: CountingLoss, maps: int) -> None:
         super().__init__(loss.stride)
         self.loss, self.maps = loss, maps
-        self.halo, self.needs_images, self.recordable = loss.halo, loss.needs_images, loss.recordable
+        self.halo, self.needs_images, self.capturable = loss.halo, loss.needs_images, loss.capturable
 
     def inner(self, density: Tensor, points: PointBatch, context: LossContext | None) -> LossOutput:
         """The loss inside, never captured by itself: all of it is captured at once."""

@@ -31,7 +31,7 @@ from papm.transport.unbalanced import UnbalancedResult, unbalanced
 from papm.transport.windows import cell_centres
 
 UNIT = 512.0  # pixels to one unit of distance
-LEAST = 1e-8  # people a cell; keeps the gradient of an empty map finite
+LEAST = 1e-8  # people per cell; keeps the gradient of an empty map finite
 CHUNK = 1 << 25  # entries of the dense cost held at once, which bounds the memory
 
 

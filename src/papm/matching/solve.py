@@ -95,7 +95,7 @@ def _padded(costs: Tensor, counts: Tensor | None, solver: Solver) -> Assignment:
 def _counts(costs: Tensor, counts: Tensor | None) -> Tensor:
     """[B, 2] int32 on the costs' device, bounded by the padded size."""
     problems, n, m = costs.shape
-    if counts is None:  # filled there: a copy from the host could not be recorded in a CUDA graph
+    if counts is None:  # filled there: a copy from the host could not be captured in a CUDA graph
         counts = torch.full((problems,), n, dtype=torch.int32, device=costs.device)
     if counts.shape not in ((problems,), (problems, 2)) or counts.is_floating_point():
         raise ConfigError(f"counts are whole numbers [{problems}] or [{problems}, 2], not {list(counts.shape)}")

@@ -19,7 +19,7 @@ from papm.models.registry import Classes, register
 from papm.models.trunks import TRUNKS, trunk
 
 WIDTH, DEPTH, HEADS, PATCH, CELL = 384, 12, 6, 14, 8
-GRID = 37  # cells a side of the published positions
+GRID = 37  # cells per side of the published positions
 LAYERS = (2, 5, 8, 11)  # blocks whose outputs are the features, a quarter of the depth apart
 
 
@@ -125,7 +125,7 @@ TRUNKS.register("dinov2", DinoTrunk)
     stride=CELL,
     trunk="dinov2",
     windows=True,  # positions and attention are learned on crops
-    summary="DINOv2's ViT-S/14 at 8 px a patch, counted in windows of the training size",
+    summary="DINOv2's ViT-S/14 at 8 px per patch, counted in windows of the training size",
 )
 def dinov2(*, num_classes: Classes = 1, activation: Activation = "relu-live") -> DensityNetwork:
     """Tokens of four blocks, a head of 256 channels at stride 8."""

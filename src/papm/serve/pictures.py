@@ -25,7 +25,7 @@ def density_layer(density: Tensor, stride: int) -> dict[str, Any]:
     """
     field = levels(density)
     factor = -(-max(field.shape) // MOST_CELLS)
-    if factor > 1:  # several cells a pixel
+    if factor > 1:  # several cells per pixel
         h, w = field.shape
         field = levels(F.avg_pool2d(F.pad(field[None, None], (0, -w % factor, 0, -h % factor)), factor)[0, 0])
     colours, shade = coloured(field)

@@ -109,7 +109,7 @@ def solve(
 ) -> tuple[Tensor, Tensor, Tensor]:
     """(u, v, ⟨C, T⟩) after `iterations`, as `reference.scaling` on the windows; CUDA, float32, no host sync.
 
-    With `record` the making of the tables is recorded in a CUDA graph too: some seventy small launches become one.
+    With `record` the making of the tables is captured in a CUDA graph too: some seventy small launches become one.
     """
     if not a.is_cuda or a.dtype != torch.float32 or problem.far:
         raise ConfigError(

@@ -1,6 +1,6 @@
-"""The torch path recorded: its many small kernels become one launch.
+"""The torch path captured: its many small kernels become one launch.
 
-Recorded graphs are kept in a small least-recently-used cache; shapes are rounded up by the callers so that few are needed.
+Captured graphs are kept in a small least-recently-used cache; shapes are rounded up by the callers so that few are needed.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ from papm.transport.windows import WindowProblem
 
 MAX_GRAPHS = 16
 Function = Callable[..., tuple[Tensor, ...]]
-Recorded = tuple[Callable[[], None], list[Tensor], tuple[Tensor, ...]]
-_cache: OrderedDict[Hashable, Recorded] = OrderedDict()
+Captured = tuple[Callable[[], None], list[Tensor], tuple[Tensor, ...]]
+_cache: OrderedDict[Hashable, Captured] = OrderedDict()
 
 
 def replay(key: Hashable, function: Function, *inputs: Tensor) -> tuple[Tensor, ...]:
-    """function(*inputs), from the graph recorded under `key` and the inputs' shapes; runs it plainly inside a capture."""
+    """function(*inputs), from the graph captured under `key` and the inputs' shapes; runs it plainly inside a capture."""
     if torch.cuda.is_current_stream_capturing():
         return function(*inputs)
     full = (key, *((t.shape, t.dtype, t.device) for t in inputs))
@@ -34,7 +34,7 @@ def replay(key: Hashable, function: Function, *inputs: Tensor) -> tuple[Tensor, 
         _cache.move_to_end(full)
     else:
         with torch.cuda.device(inputs[0].device):
-            _cache[full] = _record(function, inputs)
+            _cache[full] = _capture(function, inputs)
         while len(_cache) > MAX_GRAPHS:
             _cache.popitem(last=False)
     again, static, outputs = _cache[full]
@@ -50,8 +50,8 @@ def _pool(device: torch.device) -> Any:
     return new_pool()
 
 
-def _record(function: Function, inputs: tuple[Tensor, ...]) -> Recorded:
-    """Recorded on copies of the inputs that every replay fills anew."""
+def _capture(function: Function, inputs: tuple[Tensor, ...]) -> Captured:
+    """Captured on copies of the inputs that every replay fills anew."""
     static = [t.clone() for t in inputs]
     again, outputs = capture(lambda: function(*static), pool=_pool(inputs[0].device))
     return again, static, outputs
@@ -60,7 +60,7 @@ def _record(function: Function, inputs: tuple[Tensor, ...]) -> Recorded:
 def solve(
     problem: WindowProblem, a: Tensor, b: Tensor, u: Tensor, floor: float, iterations: int
 ) -> tuple[Tensor, Tensor]:
-    """(u, v) after `iterations`: the torch path on the windows, recorded."""
+    """(u, v) after `iterations`: the torch path on the windows, captured."""
     if not a.is_cuda:
         raise ConfigError("the graph transport solver runs on CUDA only; use solver 'auto'")
     p, n = problem, a.shape[1]

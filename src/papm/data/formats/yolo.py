@@ -6,7 +6,7 @@
 - With `kpt_shape` in data.yaml the keypoints that follow a box are passed over.
 - An image without a text file shows no objects: that is the format's own rule.
 
-Told from `x y [label]` text by its five or more numbers a line, all but the first between 0 and 1.
+Told from `x y [label]` text by its five or more numbers per line, all but the first between 0 and 1.
 """
 
 from __future__ import annotations
