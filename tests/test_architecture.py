@@ -50,7 +50,11 @@ LAYERS: tuple[tuple[str, ...], ...] = (
 )
 LEVEL = {name: level for level, names in enumerate(LAYERS) for name in names}
 EXEMPT = {"__init__", "__main__"}  # the front doors
-LONGEST = 450
+LONGEST = 300
+LONGER = {  # and why
+    "config.py": "every setting of a run, and how settings are read, in one place",
+    "structures.py": "what all layers hand to each other",
+}
 
 FILES = sorted(ROOT.rglob("*.py"))
 assert len(FILES) > 30
@@ -153,7 +157,7 @@ def test_nothing_is_asserted_at_import_and_frozen_means_frozen() -> None:
 
 def test_a_file_holds_one_idea() -> None:
     lines = {short(path): len(path.read_text(encoding="utf-8").splitlines()) for path in FILES}
-    assert not {path: number for path, number in lines.items() if number > LONGEST}
+    assert not {path: number for path, number in lines.items() if number > LONGEST and path not in LONGER}
 
 
 def test_unsafe_reading_is_nowhere() -> None:

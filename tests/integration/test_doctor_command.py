@@ -9,7 +9,7 @@ from collections.abc import Callable
 import pytest
 
 Papm = Callable[..., tuple[int, str, str]]
-LOOPS = {"targets", "transport", "unbalanced transport", "matching", "localization scores"}
+LOOPS = {"targets", "transport", "unbalanced transport", "matching"}
 
 
 @pytest.mark.slow
@@ -24,11 +24,11 @@ def test_it_says_which_loops_are_compiled(run_papm: Papm) -> None:
 
 
 def test_a_loop_that_cannot_be_built_is_a_problem(run_papm: Papm, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("papm.metrics.pair_sizes.available", lambda: False)
+    monkeypatch.setattr("papm.matching.native.available", lambda: False)
     code, out, _ = run_papm("doctor", "--json")
     found = json.loads(out)
-    assert code == 0 and not found["c_loops"]["localization scores"]
-    assert [p for p in found["problems"] if "localization scores" in p and "C compiler" in p]
+    assert code == 0 and not found["c_loops"]["matching"]
+    assert [p for p in found["problems"] if "matching" in p and "C compiler" in p]
     monkeypatch.setenv("PAPM_NATIVE", "0")  # as asked for
     _, out, _ = run_papm("doctor", "--json")
     assert not [p for p in json.loads(out)["problems"] if "C loop" in p]

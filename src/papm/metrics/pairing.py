@@ -6,8 +6,7 @@ Two ways to pair, and they differ (by up to half a point of F1 on real predictio
 - `maximum`: as many pairs as possible, distances only decide who may pair (maximum cardinality bipartite matching).
 
 Points [n, 2] in, index arrays out. Results do not depend on the order of the points: they are put into one order first,
-and ties go by it. Candidates come from a k-d tree, the maximum pairing from scipy; its size at many distances at once has a
-compiled loop of its own (`pair_sizes`).
+and ties go by it. Candidates come from a k-d tree, the maximum pairing from scipy.
 """
 
 from __future__ import annotations

@@ -10,7 +10,6 @@ from typing import Literal, get_args
 import numpy as np
 
 from papm.errors import DataError, unknown
-from papm.metrics import pair_sizes
 from papm.metrics.localization import PointScore, same_length
 from papm.metrics.pairing import Array, Indices, Points, array, candidates, greedy, largest
 from papm.metrics.precision_recall import average_precision
@@ -117,9 +116,7 @@ def qnrf(
             rows, _, near = greedy(xy, objects, float(limits[-1]))
             pairs[k] = np.searchsorted(near, limits, side="right")
         if matching == "maximum":
-            fast = pair_sizes.available()
-            given = (xy, objects, limits)
-            pairs[k] = pair_sizes.sizes(*given, pair_sizes.MOST) if fast else _bisected_counts(*given)
+            pairs[k] = maximum_sizes(xy, objects, limits)
         if scores is not None:
             ranks.append(array(scores[k], what="scores"))
             if len(ranks[-1]) != len(xy):
@@ -132,9 +129,13 @@ def qnrf(
     return QnrfScore(limits, pairs, sizes[0], sizes[1], matching, *ranked)
 
 
-def _bisected_counts(predicted: Array, truth: Array, thresholds: Array) -> Indices:
-    """Sizes of maximum pairings without a compiler. They never fall as the threshold grows: where the ends of a stretch
-    agree, so does all between."""
+def maximum_sizes(predicted: Array, truth: Array, thresholds: Array) -> Indices:
+    """Sizes of maximum pairings at rising thresholds [T]. They never fall: where both ends of a stretch agree, all of it does.
+
+    >>> predicted, truth = np.array([[5.0, 0.0], [11.0, 0.0]]), np.array([[0.0, 0.0], [6.0, 0.0]])
+    >>> maximum_sizes(predicted, truth, np.array([0.5, 1.0, 5.0])).tolist()
+    [0, 1, 2]
+    """
     rows, columns, distance = candidates(predicted, truth, float(thresholds[-1]))
 
     def count(place: int) -> int:
