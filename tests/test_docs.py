@@ -29,6 +29,7 @@ from papm import config, data, methods, models
 from papm.cli.main import main
 from papm.data.base import READERS
 from papm.data.convert import write_folder
+from papm.data.formats import FORMATS
 from papm.data.synthetic import SceneOptions
 from papm.draw import save_png
 from papm.losses.registry import LOSSES
@@ -134,7 +135,9 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture
 def registries() -> Iterator[None]:
     """What the examples register is forgotten afterwards."""
-    changed: tuple[dict[str, Any], ...] = (LOSSES._items, NETWORKS._items, READERS._items, methods.METHODS._items)
+    changed: tuple[dict[str, Any], ...] = tuple(
+        registry._items for registry in (LOSSES, NETWORKS, READERS, FORMATS, methods.METHODS)
+    )
     kept = [dict(d) for d in changed]
     yield
     for registry, before in zip(changed, kept):

@@ -214,4 +214,7 @@ def recipe(name: str, backbone: str, network: Mapping[str, Any] | None = None) -
     for (name_, option, value), changes in VARIANTS.items():
         if name_ == backbone and (network or {}).get(option) == value:
             found |= changes
-    return {**found, **chosen.recipe}
+    found |= chosen.recipe
+    if "network" in found:  # a network of one's own may end as it likes
+        found["network"] = {k: v for k, v in found["network"].items() if k in models.info(backbone).options}
+    return found
