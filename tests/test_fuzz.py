@@ -98,7 +98,7 @@ def busy() -> int:
 
 
 def large() -> int:
-    return int(np.ones(80_000_000, np.float32)[-1])  # 320 MB that are written to
+    return int(np.ones(200_000_000, np.float32)[-1])  # 800 MB that are written to
 
 
 def crash() -> Any:
