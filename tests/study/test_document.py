@@ -69,6 +69,16 @@ def test_of_each_recipe_the_nearest_training_is_shown_not_the_best(tmp_path: Pat
     ]
 
 
+def test_results_of_two_recipes_with_the_same_settings_are_never_averaged(tmp_path: Path) -> None:
+    results = read([save(tmp_path, result(60.0, recipe="1"), result(50.0, recipe=methods.RECIPE))])
+    study = tables.load("crowds").only(["al-papm", "ShTech A", "vgg19"])
+    today, every = show.view(study, results), show.view(study, results, everything=True)
+    assert [x.group.mean(0) for x in today.lines if x.group] == [50.0]
+    assert any("1 result with other settings" in words for words in today.remarks)
+    page, other = document.table_page(today, every, "results").split("## Other settings")
+    assert "50.0" in page and "60.0" not in page and "60.0" in other and "50.0" not in other
+
+
 def test_what_is_reached_is_said_as_printed(tmp_path: Path) -> None:
     (line,) = found(tmp_path, result(57.14, bias=-0.02, intervals={"mae": [49.0, 66.0]}), result(57.1, 1))
     assert (line.verdict, line.text("bias"), line.ends) == ("reached", "−2.0 %", (49.0, 66.0))
@@ -87,7 +97,10 @@ def test_command_writes_pages_and_removes_those_of_tables_that_are_gone(tmp_path
         main(["study", "results", "--out", str(tmp_path / "docs/what.md"), "--results", str(tmp_path / "kept")])
     assert not ended.value.code
     front = (tmp_path / "docs/what.md").read_text(encoding="utf-8")
-    assert f"reached, `shanghaitech-a`**: `al-papm` with `vgg19` −1.1 ({methods.RECIPE})." in front
+    assert (
+        f"recipe {methods.RECIPE}**: 1 of 1 reach the paper's MAE.\n\n- `shanghaitech-a`, **reached**: `al-papm` vgg19 −1.1."
+        in front
+    )
     assert "(what/crowds.md) (Table 1): 1 of" in front
     assert not (pages / "gone.md").exists() and (pages / "own.md").exists()
     assert "56.0" in (pages / "noise.md").read_text(encoding="utf-8")

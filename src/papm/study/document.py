@@ -111,7 +111,8 @@ def documents(results: Sequence[Result], stem: str = "results") -> dict[str, str
 def table_page(today: View, every: View, stem: str) -> str:
     """The table with today's recipe; below it, marked as such, results of other settings."""
     study = today.study
-    others = replace(every, lines=tuple(x for x in every.lines if x.group and _other(x.group)))
+    now = [x.group for x in today.lines]
+    others = replace(every, lines=tuple(x for x in every.lines if x.group and x.group not in now))
     lead = f"{study.where}. " * bool(study.where)
     out = [
         WRITTEN,
@@ -131,10 +132,6 @@ def table_page(today: View, every: View, stem: str) -> str:
 OTHERS = "Not today's recipe: each line says which recipe, how its weights were chosen, and what else differs."
 
 
-def _other(group: Group) -> bool:
-    return bool(group.differences) or group.select != "last"
-
-
 # -- the first page ------------------------------------------------------------------------------------------------------
 
 
@@ -143,20 +140,21 @@ def front_page(shown: Sequence[tuple[View, View]], stem: str) -> str:
     found = list(reached(every for _, every in shown))
     out = [WRITTEN, "", "# Results", "", *_in_short([today.study for today, _ in shown], found), ""]
     out += ["## What we reach", "", WHAT, "", _what(found)]
-    out += ["## What the paper says", "", PAPER, "", _paper(found)]
+    out += ["## What the paper says", "", PAPER, "", _paper(found, stem)]
     out += ["## How sure we are", "", SURE, "", _sure(found)]
     out += ["## Every table", "", *(_link(*views, stem) for views in shown), "", AFTER]
     return "\n".join(out)
 
 
 VERDICTS = {
-    "reached": "The paper's MAE is reached",
-    "not reached": "Not reached",
-    "short training": "Not reached, trained for less than the recipe's length",
+    "reached": "**reached**",
+    "not reached": "**not reached**",
+    "short training": "not reached, but trained for less than the recipe's length",
 }
 SHORT = (
-    "Our test MAE less the paper's, in brackets the recipe that was trained with; today's is {}. *After 20 %*: of the recipe's "
-    "length. Many papers print the lowest of many evaluations on the test images; ours are the last averaged weights."
+    "What papm reaches beside what the paper prints, with exact dots: method, network, and our test MAE less the paper's. Ours "
+    "are the last averaged weights; many papers print the lowest of many evaluations on the test images. What was tried, why "
+    "the recipe changed, and what [displaced dots](notebook/displaced-dots.md) cost is in the [notebook](notebook/README.md)."
 )
 WHAT = (
     "Exact dots, all training images, the last averaged weights: the test images choose nothing. Mean over seeds. Of each "
@@ -197,22 +195,29 @@ def _nearest(one: Reached) -> tuple[int, int, int]:
 
 
 def _in_short(studies: Sequence[Study], found: Sequence[Reached]) -> list[str]:
-    """What is reached and what not, in a few lines."""
+    """What is reached and what not, recipe by recipe, in a few lines."""
+    out = [SHORT]
+    for recipe in dict.fromkeys([RECIPE, *sorted({r.group.recipe for r in found}, reverse=True)]):
+        mine = [r for r in found if r.group.recipe == recipe]
+        count = (
+            f"{sum(r.verdict == 'reached' for r in mine)} of {len(mine)} reach the paper's MAE" if mine else "no result"
+        )
+        out += ["", f"**{'Today' if recipe == RECIPE else 'Before'}, recipe {recipe}**: {count}.", ""]
+        for dataset in dict.fromkeys(r.who[0] for r in mine):
+            here = sorted((r for r in mine if r.who[0] == dataset), key=lambda r: r.apart)
+            out += [f"- {dataset}, {VERDICTS[v]}: {_brief(lines)}" for v in VERDICTS if (lines := _of(here, v))]
     known = {str(r.cell.settings["dataset"]) for r in found}
     none = [f"`{d}`" for d in dict.fromkeys(d for s in studies for d in s.datasets) if d not in known]
-    out = [SHORT.format(RECIPE), ""]
-    for verdict, title in VERDICTS.items():
-        lines = sorted((r for r in found if r.verdict == verdict), key=lambda r: r.apart)
-        for dataset in dict.fromkeys(r.who[0] for r in found):
-            here = [_brief(r) for r in lines if r.who[0] == dataset]
-            out += [f"- **{title}, {dataset}**: {', '.join(here)}."] if here else []
-    return [*out, *([f"- **No result**: {', '.join(none)}."] if none else [])]
+    return [*out, *(["", f"**No result on**: {', '.join(none)}."] if none else [])]
 
 
-def _brief(one: Reached) -> str:
-    _, method, network = one.who
-    length = f" after {one.steps / one.full:.0%}".replace("%", " %") if one.short else ""
-    return f"{method} with {network} {text_of(one.apart, one.digits, '+')} ({one.group.recipe}){length}"
+def _of(lines: Iterable[Reached], verdict: str) -> list[Reached]:
+    return [r for r in lines if r.verdict == verdict]
+
+
+def _brief(lines: Iterable[Reached]) -> str:
+    """Who is how far from the paper: `al-papm` VGG19 +1.3."""
+    return ", ".join(f"{r.who[1]} {r.cell.settings['backbone']} {text_of(r.apart, r.digits, '+')}" for r in lines) + "."
 
 
 HEAD = ["dataset", "method", "network", "recipe"]
@@ -227,14 +232,14 @@ def _what(found: Iterable[Reached]) -> str:
     return markdown_table(head, body)
 
 
-def _paper(found: Iterable[Reached]) -> str:
+def _paper(found: Iterable[Reached], stem: str) -> str:
     head = [*HEAD, "MAE", "paper", "difference", "verdict"]
     body = []
     for r in found:
         printed = " / ".join(dict(zip(r.study.metrics, r.cell.paper)).get(m, DASH) for m in ("mae", "rmse"))
-        quoted = " (quoted)" if r.cell.quoted else ""
+        said = " (quoted)" * r.cell.quoted + f" ([note]({stem}/{r.study.name}.md))" * bool(r.cell.notes)
         apart = text_of(r.apart, r.digits, "+")
-        body.append([*r.who, r.group.recipe, r.text("mae"), printed + quoted, apart, r.verdict])
+        body.append([*r.who, r.group.recipe, r.text("mae"), printed + said, apart, r.verdict])
     return markdown_table(head, body)
 
 

@@ -39,7 +39,7 @@ class Seed:
 
 @dataclass(frozen=True)
 class Group:
-    """Trainings of one cell with the same settings whose weights were chosen the same way."""
+    """Trainings of one cell with the same settings, of one recipe, whose weights were chosen the same way."""
 
     select: str
     differences: Mapping[str, Any]  # settings that are not those of the cell and today's recipe
@@ -68,12 +68,18 @@ class Group:
 
     @property
     def recipe(self) -> str:
-        """The recipe of its trainings, or the recipes."""
-        return ", ".join(sorted({recipe_of(r.values) for r in self.results}))
+        """The recipe of its trainings; nothing where no seed is whole."""
+        return next((recipe_of(r.values) for r in self.results), "")
 
     def of(self, key: str) -> list[Any]:
         """The different values of a field of the results."""
         return list(dict.fromkeys(r.values.get(key) for r in self.results))
+
+
+def newest(groups: Sequence[Group]) -> list[Group]:
+    """Those of the newest recipe: a recipe may change more than settings say, so that no mean is taken over two."""
+    last = max((g.recipe for g in groups), key=lambda r: int(r) if r.isdigit() else 0, default="")
+    return [g for g in groups if g.recipe == last]
 
 
 def recipe_of(values: Mapping[str, Any]) -> str:
@@ -171,7 +177,7 @@ def _groups(
     exact: set[int],
     study: Study,
 ) -> list[Group]:
-    piles: dict[tuple[str, str], tuple[dict[str, Any], dict[int, list[list[Result]]]]] = {}
+    piles: dict[tuple[str, ...], tuple[dict[str, Any], dict[int, list[list[Result]]]]] = {}
     for k, (needed, whole) in enumerate(parts):
         for result in results:
             if not has(result, needed):
@@ -180,10 +186,11 @@ def _groups(
             if other and id(result) in exact:
                 continue
             select = str(result.values["select"])
-            _, seeds = piles.setdefault((select, training.in_words(other)), (other, {}))
+            key = (select, training.in_words(other), recipe_of(result.values))
+            _, seeds = piles.setdefault(key, (other, {}))
             seeds.setdefault(int(result.values["seed"]), [[] for _ in parts])[k].append(result)
     made = []
-    for (select, _), (other, seeds) in piles.items():
+    for (select, *_), (other, seeds) in piles.items():
         whole_seeds = [_seed(n, found, study) for n, found in sorted(seeds.items()) if all(found)]
         made.append(Group(select, other, tuple(whole_seeds), len(seeds) - len(whole_seeds)))
     return sorted(made, key=lambda g: (len(g.differences), g.select, training.in_words(g.differences)))

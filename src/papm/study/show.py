@@ -10,7 +10,7 @@ from typing import Any
 from papm.methods import RECIPE
 from papm.study import training
 from papm.study.cells import Cell, Study
-from papm.study.results import Group, Result, assign
+from papm.study.results import Group, Result, assign, newest
 from papm.text import n_of
 
 DASH = "–"
@@ -51,12 +51,13 @@ def view(study: Study, results: Sequence[Result], *, select: str = "last", every
     missing: list[Cell] = []
     others = elsewhere = 0
     for cell, groups in zip(study.cells, assign(study, results)):
-        measured = [g for g in groups if g.select == select and not g.differences and g.seeds]
+        alike = [g for g in groups if g.select == select and not g.differences and g.seeds]
+        measured = newest(alike)
         if not measured:
             missing.append(cell)
         lines += [Line(cell, g) for g in (groups if everything else measured) if g.seeds] or [Line(cell, None)]
         if not everything:
-            others += sum(len(g.seeds) for g in groups if g.differences)
+            others += sum(len(g.seeds) for g in groups if g.differences or (g in alike and g not in measured))
             elsewhere += sum(len(g.seeds) for g in groups if not g.differences and g.select != select)
     remarks = [_said_missing(study, missing)]
     for n, what in (
