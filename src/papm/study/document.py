@@ -113,6 +113,8 @@ def table_page(today: View, every: View, stem: str) -> str:
     study = today.study
     now = [x.group for x in today.lines]
     others = replace(every, lines=tuple(x for x in every.lines if x.group and x.group not in now))
+    # What is left out of the first table is in the second.
+    today = replace(today, remarks=tuple(words for words in today.remarks if "left out" not in words))
     lead = f"{study.where}. " * bool(study.where)
     out = [
         WRITTEN,
