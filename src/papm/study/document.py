@@ -75,7 +75,9 @@ class Reached:
 
     @property
     def ends(self) -> tuple[float, float] | None:
-        """From the lowest to the highest end of the trainings' 95 % intervals of the MAE."""
+        """From the lowest to the highest end of the seeds' 95 % intervals of the MAE; none of a mean over folds."""
+        if len(self.cell.parts) > 1:
+            return None
         found = [e for r in self.group.results if (e := (r.values.get("intervals") or {}).get("mae"))]
         return (min(e[0] for e in found), max(e[1] for e in found)) if found else None
 
@@ -83,7 +85,7 @@ class Reached:
 def write(results: Sequence[Result], out: Path) -> list[Path]:
     """Write `out` and, into the folder of the same name beside it, a page per table; pages of tables that are gone go."""
     if not results:
-        raise DataError("there are no results to write of; --results names the folder they are in")
+        raise DataError("there are no results to write about; --results names the folder they are in")
     made = {out.parent / name: text for name, text in documents(results, out.stem).items()}
     for path in filter(Path.exists, made):
         if not path.read_text(encoding="utf-8").startswith(WRITTEN):
