@@ -38,7 +38,7 @@ from papm.predict.video import VideoWriter
 
 ROOT = Path(__file__).resolve().parents[1]
 DOCUMENTS = sorted(
-    p.relative_to(ROOT).as_posix() for p in (*ROOT.glob("*.md"), *(ROOT / "docs").glob("*.md")) if p.is_file()
+    p.relative_to(ROOT).as_posix() for p in (*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")) if p.is_file()
 )
 
 
@@ -314,7 +314,7 @@ def test_times_of_losses_are_those_of_the_file_they_name() -> None:
     def told(name: str, points: int, what: str) -> str:
         return f"{measured[f'{name} n={points}'][what]:.1f}"
 
-    page = text_of("docs/results.md").partition("Losses alone, as a user calls them")[2]
+    page = text_of("docs/speed.md").partition("Losses alone, as a user calls them")[2]
     lines = re.findall(r"^\| `([\w-]+)` \| ([\d.]+) ms \| ([\d.]+) ms \| ([\d.]+) ms \|$", page, flags=re.M)
     assert {"gl", "gl-papm", "al-papm", "noisecc"} <= {name for name, *_ in lines}
     for name, recorded, many, eager in lines:
@@ -356,7 +356,7 @@ def test_recipes_are_those_of_the_code() -> None:
 
 def test_fields_of_a_result_are_described(world: Path) -> None:
     described = {
-        n for r in rows("docs/results.md", "One training, one JSON object") for n in re.findall(r"`(\w+)`", r[0])
+        n for r in rows("docs/guide.md", "One training, one JSON object") for n in re.findall(r"`(\w+)`", r[0])
     }
     assert described == set(json.loads((world / "runs/first/result.json").read_text(encoding="utf-8")))
 

@@ -41,7 +41,7 @@ BACKGROUND_WEIGHT = 0.5
 
 @dataclass(frozen=True)
 class TrainConfig:
-    """A training run. Defaults suit a stride-8 VGG19 on crowd photographs (docs/results.md says how they were found)."""
+    """A training run. Defaults suit a stride-8 VGG19 on crowd photographs (docs/notebook/defaults.md: how they were found)."""
 
     # what is trained on what
     data: str = ""  # NAME:ROOT, a dataset name, or a path whose format is recognised

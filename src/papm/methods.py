@@ -121,7 +121,7 @@ BACKBONES: dict[str, Mapping[str, Any]] = {
     # From random weights; grey is what it sees anyway. Adam 1e-5 in the usual reimplementation, 1e-4 in NWPU's sample code.
     "mcnn": {"lr": 1e-4, "weight_decay": 0.0, "grey": 0.0},
     # M-SFANet's code for UCF-QNRF: Lookahead-Adam 5e-4 ("try 5e-4, 1e-4, 5e-5"), decay 1e-4, 5 crops of 512. It learns in few
-    # steps: ShanghaiTech A, al-papm, test MAE 61, 56 and 57 after 3000, 5000 and 8000 (docs/results.md).
+    # steps: ShanghaiTech A, al-papm, test MAE 61, 56 and 57 after 3000, 5000 and 8000 (docs/notebook/msfanet.md).
     # It averages over all that it sees: crops of 256 px made it count 24 % too few in whole images, windows of 512 px 0.7 %.
     "msfanet": {"steps": 8000, "crop": 512, "batch": 4, "lr": 1e-4, "weight_decay": 1e-4},
     # MAN's code: Adam 5e-6 for all layers, decay 1e-5, one crop of 512 a step, sizes 0.75 to 1.25; sizes as they are trained
@@ -132,7 +132,7 @@ BACKBONES: dict[str, Mapping[str, Any]] = {
     "man": {"crop": 512, "lr": 1e-4, "trunk_lr": 1e-5, "weight_decay": 1e-5, "warmup": 1000},
     # P2PNet's code: 32 crops of 128 px per step, sizes 0.7 to 1.3, Adam 1e-4, trunk 1e-5, gradients cut to 0.1, 130,000 steps.
     # Of some twenty recipes on held-out images of ShanghaiTech A none was better by more than chance; by expected counts the
-    # error was lower in six of eight (docs/results.md). Fewer steps, at a rate that falls: test MAE 60 after 26,000.
+    # error was lower in six of eight (docs/notebook/p2pnet-recipe.md). Fewer steps at a falling rate: test MAE 60 after 26,000.
     "p2pnet": {
         "steps": 26_000,
         "crop": 128,
@@ -162,7 +162,7 @@ def length(backbone: str) -> tuple[int, int, int]:
 
 # Regression of a map on a pretrained trunk. The squared error of a crowded crop is a hundred times that of a sparse one: unless
 # every gradient is cut to the same size, the crowded ones drown the rest (validation MAE after 5000 steps 135 without clipping,
-# 79 with it, 72 with three times the rate as well; docs/results.md).
+# 79 with it, 72 with three times the rate as well; docs/notebook/defaults.md).
 CLIPPED: Mapping[str, Any] = {"clip": 0.1, "lr": 3e-4}
 REGRESSION = ("gaussian", "gaussian-16", "gaussian-adaptive", "hd-papm")
 

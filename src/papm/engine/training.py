@@ -21,7 +21,7 @@ from papm.losses import CountingLoss
 from papm.models import Network
 from papm.structures import Batch
 
-# Compiling takes most of a minute and saves about a quarter of a step of 5 to 15 ms (docs/results.md).
+# Compiling takes most of a minute and saves about a quarter of a step of 5 to 15 ms (docs/speed.md).
 COMPILE_PAYS = 5000
 # Where a whole step cannot be captured: a CUDA graph for the forward pass and one for the backward pass.
 COMPILE_MODE = "reduce-overhead"

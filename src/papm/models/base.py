@@ -139,8 +139,9 @@ def check_images(images: Tensor) -> None:
 def pad_to_multiple(images: Tensor, multiple: int, framed: bool = False) -> Tensor:
     """The image mirrored at its last row and column until both sides are multiples of `multiple`.
 
-    A strip of one colour would be an edge that no training crop has, where networks see objects or miss them (docs/results.md).
-    Around images that are `framed` in the mean colour, as in training, the frame goes on: zeros.
+    A strip of one colour would be an edge that no training crop has, where networks see objects or miss them
+    (docs/notebook/image-borders.md). Around images that are `framed` in the mean colour, as in training, the frame goes on:
+    zeros.
 
     >>> pad_to_multiple(torch.arange(5.0).view(1, 1, 1, 5), 8).flatten().tolist()[:8]
     [0.0, 1.0, 2.0, 3.0, 4.0, 3.0, 2.0, 1.0]

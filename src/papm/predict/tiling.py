@@ -50,7 +50,7 @@ class Limits:
     side: int  # of a tile
 
 
-# VGG19 takes about 0.8 KB per pixel in float32 (docs/results.md): 3 GB for the largest image taken whole on a CPU, 0.8 GB for a
+# VGG19 takes about 0.8 KB per pixel in float32 (docs/speed.md): 3 GB for the largest image taken whole on a CPU, 0.8 GB for a
 # tile. A GPU has more to give, and wants larger pieces.
 LIMITS = {"cpu": Limits(4_000_000, 1024), "cuda": Limits(16_000_000, 2048)}
 # Cutting changes what a network that looks at the whole image finds: later, larger, and the same on every device.

@@ -39,7 +39,7 @@ class Abandoned(Exception):
 class Limits:
     """What an upload may be."""
 
-    megapixels: float = 100.0  # 1.7 GB with vgg19 in tiles on a CPU (docs/results.md)
+    megapixels: float = 100.0  # 1.7 GB with vgg19 in tiles on a CPU (docs/speed.md)
 
     def __post_init__(self) -> None:
         if not 0 < self.megapixels <= MOST_MEGAPIXELS:

@@ -39,7 +39,7 @@ class Seed:
 
 @dataclass(frozen=True)
 class Group:
-    """Trainings of one cell with the same settings whose weights were chosen the same way."""
+    """Trainings of one cell with the same settings, of one recipe, whose weights were chosen the same way."""
 
     select: str
     differences: Mapping[str, Any]  # settings that are not those of the cell and today's recipe
@@ -61,9 +61,37 @@ class Group:
         found = [s.best_on_test for s in self.seeds if s.best_on_test is not None]
         return statistics.fmean(found) if found and len(found) == len(self.seeds) else None
 
+    @property
+    def results(self) -> list[Result]:
+        """Every training of the group."""
+        return [r for s in self.seeds for r in s.results]
+
+    @property
+    def recipe(self) -> str:
+        """The recipe of its trainings; nothing where no seed is whole."""
+        return next((recipe_of(r.values) for r in self.results), "")
+
     def of(self, key: str) -> list[Any]:
         """The different values of a field of the results."""
-        return list(dict.fromkeys(r.values.get(key) for s in self.seeds for r in s.results))
+        return list(dict.fromkeys(r.values.get(key) for r in self.results))
+
+
+def newest(groups: Sequence[Group]) -> list[Group]:
+    """Those of the newest recipe: a recipe may change more than settings say, so that no mean is taken over two."""
+    last = max((g.recipe for g in groups), key=lambda r: int(r) if r.isdigit() else 0, default="")
+    return [g for g in groups if g.recipe == last]
+
+
+def recipe_of(values: Mapping[str, Any]) -> str:
+    """The recipe a result was made with; the options tell it where a result is older than the field.
+
+    >>> recipe_of({"recipe": "3"}), recipe_of({"options": {"network": {"activation": "relu-live"}}}), recipe_of({})
+    ('3', '2', '1')
+    """
+    options = values.get("options") or {}
+    network, loss = (options.get(k) or {} for k in ("network", "loss"))
+    second = network.get("activation") == "relu-live" or loss.get("mass") == 64
+    return str(values.get("recipe") or ("2" if second else "1"))
 
 
 def read(places: Iterable[Path]) -> list[Result]:
@@ -127,10 +155,19 @@ def assign(study: Study, results: Sequence[Result]) -> list[list[Group]]:
     cell belongs to no other.
     """
     asked = [[(training.required(p, cell.special), training.asked(p)) for p in cell.parts] for cell in study.cells]
+    every = [part for parts in asked for part in parts]
     exact = {
-        id(r) for r in results for parts in asked for _, whole in parts if not training.differences(whole, r.settings)
+        id(r)
+        for r in results
+        for needed, whole in every
+        if has(r, needed) and not training.differences(whole, r.settings)
     }
     return [_groups(cell, parts, results, exact, study) for cell, parts in zip(study.cells, asked)]
+
+
+def has(result: Result, needed: Mapping[str, Any]) -> bool:
+    """Whether a training was done with all these settings."""
+    return all(result.settings.get(key) == value for key, value in needed.items())
 
 
 def _groups(
@@ -140,19 +177,20 @@ def _groups(
     exact: set[int],
     study: Study,
 ) -> list[Group]:
-    piles: dict[tuple[str, str], tuple[dict[str, Any], dict[int, list[list[Result]]]]] = {}
+    piles: dict[tuple[str, ...], tuple[dict[str, Any], dict[int, list[list[Result]]]]] = {}
     for k, (needed, whole) in enumerate(parts):
         for result in results:
-            if any(result.settings.get(key) != value for key, value in needed.items()):
+            if not has(result, needed):
                 continue
             other = training.differences(whole, result.settings)
             if other and id(result) in exact:
                 continue
             select = str(result.values["select"])
-            _, seeds = piles.setdefault((select, training.in_words(other)), (other, {}))
+            key = (select, training.in_words(other), recipe_of(result.values))
+            _, seeds = piles.setdefault(key, (other, {}))
             seeds.setdefault(int(result.values["seed"]), [[] for _ in parts])[k].append(result)
     made = []
-    for (select, _), (other, seeds) in piles.items():
+    for (select, *_), (other, seeds) in piles.items():
         whole_seeds = [_seed(n, found, study) for n, found in sorted(seeds.items()) if all(found)]
         made.append(Group(select, other, tuple(whole_seeds), len(seeds) - len(whole_seeds)))
     return sorted(made, key=lambda g: (len(g.differences), g.select, training.in_words(g.differences)))

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import statistics
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from papm.methods import RECIPE
 from papm.study import training
 from papm.study.cells import Cell, Study
-from papm.study.results import Group, Result, assign
+from papm.study.results import Group, Result, assign, newest
 from papm.text import n_of
 
 DASH = "–"
@@ -50,12 +51,13 @@ def view(study: Study, results: Sequence[Result], *, select: str = "last", every
     missing: list[Cell] = []
     others = elsewhere = 0
     for cell, groups in zip(study.cells, assign(study, results)):
-        measured = [g for g in groups if g.select == select and not g.differences and g.seeds]
+        alike = [g for g in groups if g.select == select and not g.differences and g.seeds]
+        measured = newest(alike)
         if not measured:
             missing.append(cell)
         lines += [Line(cell, g) for g in (groups if everything else measured) if g.seeds] or [Line(cell, None)]
         if not everything:
-            others += sum(len(g.seeds) for g in groups if g.differences)
+            others += sum(len(g.seeds) for g in groups if g.differences or (g in alike and g not in measured))
             elsewhere += sum(len(g.seeds) for g in groups if not g.differences and g.select != select)
     remarks = [_said_missing(study, missing)]
     for n, what in (
@@ -90,6 +92,11 @@ def _remarks(study: Study, lines: Sequence[Line]) -> list[str]:
         said.append(f"{n_of(partly, 'cell')} {verb} some figures; papm study run adds them.")
     own = [s for s in study.specials if any(s.settings.items() <= line.cell.special.items() for line in lines)]
     said += [f"Own settings: {training.in_words(s.settings)} ({s})." for s in own]
+    older = [
+        x.cell.name for x in lines if x.group and not x.group.differences and x.group.recipe not in ("own", RECIPE)
+    ]
+    if older:
+        said.append(f"Today's settings, but results of an earlier recipe than {RECIPE}: {'; '.join(older)}.")
     files = {h for line in lines if line.group for h in line.group.of("weights_sha256") if h}
     if len(files) > 1:
         said.append(f"The trunks started from {len(files)} different files of weights.")
@@ -117,12 +124,13 @@ def _texts(shown: View, line: Line) -> dict[str, str]:
     if len(_places(shown)) > 1:
         out["on"] = line.cell.column
     out |= _figures(study, line.cell, group)
-    between = f"{_text(min(spread), digits)} to {_text(max(spread), digits)}" if len(spread) > 1 else DASH
+    between = f"{text_of(min(spread), digits)} to {text_of(max(spread), digits)}" if len(spread) > 1 else DASH
     out |= {"range over seeds": between, "seeds": ", ".join(str(s.seed) for s in group.seeds) or DASH}
     if "mae" in study.metrics:
-        out["best MAE on test"] = _text(group.best_on_test, digits_of(study, study.metrics.index("mae")))
+        out["best MAE on test"] = text_of(group.best_on_test, digits_of(study, study.metrics.index("mae")))
     if shown.everything:
-        out |= {"chosen by": group.select, "settings": training.in_words(group.differences)}
+        words = training.in_words(group.differences)
+        out |= {"recipe": group.recipe, "chosen by": group.select, "settings": words}
     return out
 
 
@@ -130,7 +138,7 @@ def _figures(study: Study, cell: Cell, group: Group) -> dict[str, str]:
     """What the paper prints, what was measured, and how far they are apart; a study of one's own may have no paper."""
     every = [(group.mean(k), cell.printed(k), digits_of(study, k)) for k in range(len(study.metrics))]
     metrics = " / ".join(m.title for m in study.figures)
-    measured = " / ".join(_text(mean, digits) for mean, _, digits in every) + _split(group) if group.seeds else DASH
+    measured = " / ".join(text_of(mean, digits) for mean, _, digits in every) + _split(group) if group.seeds else DASH
     if not any(c.paper for c in study.cells):
         return {metrics: measured}
     apart = [(None if m is None or p is None else m - p, digits) for m, p, digits in every]
@@ -139,7 +147,7 @@ def _figures(study: Study, cell: Cell, group: Group) -> dict[str, str]:
     return {
         f"paper {metrics}": (" / ".join(cell.paper) or DASH) + (" (quoted)" if cell.quoted else "") + marks,
         f"measured {metrics}": measured,
-        "difference": " / ".join(_text(a, digits, "+") for a, digits in apart) if known else DASH,
+        "difference": " / ".join(text_of(a, digits, "+") for a, digits in apart) if known else DASH,
     }
 
 
@@ -184,7 +192,8 @@ def digits_of(study: Study, metric: int) -> int:
     return max(printed, default=0) or study.figures[metric].digits
 
 
-def _text(value: float | None, digits: int, sign: str = "") -> str:
+def text_of(value: float | None, digits: int, sign: str = "") -> str:
+    """A figure with a true minus, a dash where there is none."""
     if value is None:
         return DASH
     return f"{round(value, digits) + 0.0:{sign}.{digits}f}".replace("-", "−")  # + 0.0: no negative zero
@@ -203,16 +212,25 @@ def title(study: Study) -> str:
 
 def markdown(shown: View) -> str:
     """The table as Markdown, its remarks and notes below."""
-    head, body = columns(shown), rows(shown)
-    out = [f"**{shown.study.title}**" + (f" ({shown.study.where})" if shown.study.where else ""), ""]
-    out += ["| " + " | ".join(map(_cell, head)) + " |", "|" + "---|" * len(head)]
-    out += ["| " + " | ".join(map(_cell, row)) + " |" for row in body]
-    out += ["", caption(shown), "", *(f"- {words}" for words in (*shown.remarks, *notes(shown)))]
-    return "\n".join(out) + "\n"
+    head = f"**{shown.study.title}**" + (f" ({shown.study.where})" if shown.study.where else "")
+    return f"{head}\n\n{markdown_table(columns(shown), rows(shown))}\n{markdown_below(shown)}"
 
 
-def _cell(text: str) -> str:
-    return text.replace("|", "\\|")
+def markdown_table(head: Sequence[str], body: Iterable[Sequence[str]]) -> str:
+    """Rows of texts as a Markdown table.
+
+    >>> print(markdown_table(["", "MAE"], [["a|b", "1"]]), end="")
+    |  | MAE |
+    |---|---|
+    | a\\|b | 1 |
+    """
+    lines = ["| " + " | ".join(text.replace("|", "\\|") for text in row) + " |" for row in (head, *body)]
+    return "\n".join([lines[0], "|" + "---|" * len(head), *lines[1:]]) + "\n"
+
+
+def markdown_below(shown: View) -> str:
+    """What the figures are, remarks and notes, as Markdown."""
+    return "\n".join([caption(shown), "", *(f"- {words}" for words in (*shown.remarks, *notes(shown)))]) + "\n"
 
 
 def to_json(shown: View) -> dict[str, Any]:
