@@ -36,8 +36,8 @@ ABS: Mapping[str, Any] = {"network": {"activation": "abs"}}
 LIVE: Mapping[str, Any] = {"network": {"activation": "relu-live"}}
 EVEN: Mapping[str, Any] = {**LIVE, "loss": {"mass": 64.0}}
 
-# The name of all that follows, in every result: raised when a figure may change by it. 2: against counts that are too low; 3: crops
-# denser towards the border, where 2 moved them inside.
+# The name of all that follows, in every result: raised when a figure may change by it. 2 is against counts that are too low;
+# 3 draws crops denser towards the border, where 2 moved them inside.
 RECIPE = "3"
 
 METHODS: Registry[Method] = Registry("method")
