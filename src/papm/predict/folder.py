@@ -8,7 +8,7 @@ from pathlib import Path
 
 from torch import Tensor
 
-from papm.draw import overlay, save_png
+from papm.draw import from_pil, save_png
 from papm.errors import DataError
 from papm.images import find_images, frames, image_size, nearly_black, read_image
 from papm.predict.prediction import Prediction
@@ -102,9 +102,8 @@ class ImageFiles:
         if several:
             self.stacks.append(name)
         if self.overlays:
-            shown = dimmed(image, region)
-            drawn = overlay(shown, made.density, made.stride, points=made.points, count=made.count)
-            save_png(drawn, self.out / OVERLAYS / f"{picture}.png")
+            drawn = made.draw(dimmed(image, region))
+            save_png(from_pil(drawn), self.out / OVERLAYS / f"{picture}.png")
 
     def warnings(self) -> list[str]:
         """What makes some of the counts doubtful, in sentences."""
