@@ -14,7 +14,7 @@ from torch import Tensor
 from papm.draw import coloured, factor, figure, full_scale, number, panel, save_png, stamped
 from papm.draw import overlay as enlarged
 from papm.errors import DataError
-from papm.legend import INK, PAPER, ticks, with_bar
+from papm.legend import INK, PAPER, bar, ticks
 from papm.marks import PREDICTED, TRUTH, class_colour
 
 
@@ -67,7 +67,7 @@ def test_opacity_follows_alpha_and_the_photo_shines_through() -> None:
 def test_a_map_without_mass_or_with_broken_values_draws_nothing() -> None:
     for density in (torch.zeros(15, 25), torch.full((15, 25), torch.nan), torch.full((15, 25), -1.0)):
         assert torch.equal(overlay(photo(), density, 8), photo())
-        assert figure(photo(), density, 8, strip=False).shape == (3, 480, 800)  # and no bar
+        assert figure(photo(), density, 8, headed=False).shape == (3, 480, 800)  # and no bar
 
 
 def test_marks_are_where_the_points_are() -> None:
@@ -122,7 +122,7 @@ def test_the_count_stands_above_the_picture() -> None:
         assert close(whole[:, 0, -1], PAPER) and whole[:, :strip].amin() < 60
     assert not torch.equal(few, many)
     assert torch.equal(figure(photo(), density, 8), figure(photo(), density, 8, count=float(density.sum())))
-    assert torch.equal(figure(photo(), points=points, strip=False), plain)
+    assert torch.equal(figure(photo(), points=points, headed=False), plain)
 
 
 def test_a_narrow_picture_gets_a_strip_that_is_wide_enough() -> None:
@@ -162,20 +162,22 @@ def test_the_bar_tells_objects_per_square_of_the_image() -> None:
     """One object in each cell of 8 × 8 px are 156.25 in 100 × 100 px, however large the picture is."""
     told: list[float] = []
 
-    def spy(picture: Any, column: Any, full: float, above: bool, text: int | None = None) -> Any:
+    def spy(height: int, column: Any, full: float, above: bool, text: int) -> Any:
         told.append(full)
-        return with_bar(picture, column, full, above, text)
+        return bar(height, column, full, above, text)
 
     density = torch.ones(15, 25)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("papm.draw.with_bar", spy)
-        small = figure(photo(), density, 8, strip=False)
+        patch.setattr("papm.draw.bar", spy)
+        small = figure(photo(), density, 8, headed=False)
         figure(photo(), torch.ones(2, 15, 25) / 2, 8, max_side=100)
     assert told == [pytest.approx(156.25)] * 2 and full_scale(density) == pytest.approx(1)
     assert small.shape[1] == 480 and 850 < small.shape[2] < 950
     colour = enlarged(photo(), density, 8)[:, 240, 400].tolist()
-    bar = small[:, 18 : 480 - 18, 800 + 15]
-    assert close(bar[:, 1], tuple(colour), 8) and close(bar[:, -1], (128, 128, 128), 8)  # full at the top, none below
+    shown = small[:, 18 : 480 - 18, 800 + 15]
+    assert close(shown[:, 1], tuple(colour), 8) and close(
+        shown[:, -1], (128, 128, 128), 8
+    )  # full at the top, none below
 
 
 @given(st.floats(1e-6, 1e6))

@@ -19,14 +19,14 @@ from torch import Tensor
 
 from papm import Counter, data, ggd
 from papm.data.click_model import Annotator
-from papm.points import crop
 from papm.draw import figure, panel, title_size
+from papm.points import crop
 from papm.targets import density_map
 from papm.transport import Cost
 
 HERE = Path(__file__).parent
 SCENE, CORNER, SIDE, ZOOM = 18, (96, 16), 128, 3  # no head and no click near the border of this window
-LOOK: dict[str, Any] = {"strip": False, "text": title_size(SIDE * ZOOM), "max_side": SIDE * ZOOM}
+LOOK: dict[str, Any] = {"headed": False, "text": title_size(SIDE * ZOOM), "max_side": SIDE * ZOOM}
 
 
 def target(image: Tensor, points: Tensor, kernel: str, sigma: float, shape: float) -> Tensor:

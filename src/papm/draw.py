@@ -16,7 +16,7 @@ from torch import Tensor
 
 from papm.errors import DataError
 from papm.files import write_atomic
-from papm.legend import INK, PAPER, SQUARE, Entry, fitted, text_size, with_bar, with_strip
+from papm.legend import INK, PAPER, SQUARE, Entry, bar, fitted, headline, text_size
 from papm.marks import OUTLINE, PREDICTED, TRUTH, Picture, class_colour, dots, radii, rings
 
 READABLE, LARGEST = 768, 1600  # px of the longer side of a picture
@@ -68,7 +68,7 @@ def overlay(
         rings(canvas, truth, scale, TRUTH)
     if points is not None:
         kinds = None if labels is None else labels.detach().cpu()
-        sizes = radii(points, scale, canvas) * np.float32(1 if density is None else 0.75)  # colours show around them
+        sizes = radii(points, scale, canvas, 1.0 if density is None else 0.75)  # colours show around them
         for k in [0] if kinds is None else sorted(set(kinds.tolist())):
             some = slice(None) if kinds is None else kinds == k
             dots(canvas, points.detach().cpu()[some], scale, class_colour(k), sizes[some])
@@ -86,20 +86,21 @@ def figure(
     classes: Sequence[tuple[str, float]] = (),
     count: float | None = None,
     name: str = "",
-    strip: bool = True,
+    headed: bool = True,
     text: int | None = None,
     **size: Unpack[Size],
 ) -> Tensor:
-    """An `overlay`, a bar beside it that says what the colours of the density mean, and a `strip` above with the image's `name`
+    """An `overlay`, a bar beside it that says what the colours of the density mean, and above (if `headed`) the image's `name`
     and how many: `count`, or else the sum of the density, or else the number of points; each of the `classes` (name, count).
     """
-    picture = _float(overlay(image, density, stride, points, truth, labels=labels, **size))
+    picture = overlay(image, density, stride, points, truth, labels=labels, **size)
     full = 0.0 if density is None else full_scale(density)
-    text = text or text_size(picture)
+    text = text or text_size(max(picture.shape[1:]))
     if density is not None and full > 0:
         per_square = SQUARE**2 / stride**2
         above = float(torch.nan_to_num(_field(density)).max()) > 1.001 * full
-        picture = with_bar(picture, _ramp(image, size.get("alpha", 0.85)), full * per_square, above, text)
+        column = bar(picture.shape[1], _ramp(image, size.get("alpha", 0.85)), full * per_square, above, text)
+        picture = _joined(picture, from_pil(column), 2)
     if count is None:
         count = float(density.sum()) if density is not None else None if points is None else len(points)
     several = labels is not None and len(classes) > 1
@@ -109,7 +110,14 @@ def figure(
     for k, (kind, some) in enumerate(classes):
         entries.append(Entry(kind, number(some), dots if several and points is not None else None, class_colour(k)))
     entries += [Entry("truth", number(len(truth)), rings, TRUTH)] if truth is not None else []
-    return from_pil(_pil(with_strip(picture, entries, text) if strip and entries else picture))
+    return _joined(from_pil(headline(picture.shape[2], entries, text)), picture, 1) if headed and entries else picture
+
+
+def _joined(first: Tensor, second: Tensor, along: int) -> Tensor:
+    """Two pictures [3, h, w], one below (`along` 1) or right of (2) the other, on white where one is shorter."""
+    high, wide = (max(first.shape[k], second.shape[k]) for k in (1, 2))
+    short = [(0, 0, 0, high - p.shape[1]) if along == 2 else (0, wide - p.shape[2]) for p in (first, second)]
+    return torch.cat([F.pad(p, by, value=255) for p, by in zip((first, second), short)], along)
 
 
 def stamped(picture: Tensor, count: float) -> Tensor:
@@ -149,16 +157,16 @@ def panel(images: Sequence[Tensor], titles: Sequence[str], *, height: int | None
     tall = height or min(i.shape[-2] for i in images)
     tiles = [_resized(i, (tall, max(1, round(i.shape[-1] * tall / i.shape[-2])))) for i in images]
     text = title_size(tall)
-    bar, gap = round(text * 1.9), max(2, round(tall * 0.012))
+    top, gap = round(text * 1.9), max(2, round(tall * 0.012))
     total = sum(t.shape[1] for t in tiles) + gap * (len(tiles) - 1)
-    sheet = Image.new("RGB", (total, tall + bar), PAPER)
+    sheet = Image.new("RGB", (total, tall + top), PAPER)
     draw = ImageDraw.Draw(sheet)
     left = 0
     for tile, title in zip(tiles, titles):
-        sheet.paste(_pil(tile), (left, bar))
+        sheet.paste(_pil(tile), (left, top))
         font = ImageFont.load_default(text)
         shown = fitted(title, font, tile.shape[1])
-        draw.text((left + tile.shape[1] / 2, bar / 2), shown, fill=INK, font=font, anchor="mm")
+        draw.text((left + tile.shape[1] / 2, top / 2), shown, fill=INK, font=font, anchor="mm")
         left += tile.shape[1] + gap
     return from_pil(sheet)
 
@@ -271,10 +279,6 @@ def _resized(image: Tensor, size: tuple[int, int]) -> Picture:
     box = (0, 0, width / factor, height / factor)
     made = small.resize((size[1], size[0]), Image.Resampling.LANCZOS, box=box)
     return np.asarray(made).astype(np.float32)
-
-
-def _float(image: Tensor) -> Picture:
-    return image.permute(1, 2, 0).numpy().astype(np.float32)
 
 
 def _pil(picture: Picture) -> Image.Image:

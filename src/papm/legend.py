@@ -30,34 +30,37 @@ class Entry:
     colour: Colour = INK
 
 
-def text_size(picture: Picture) -> int:
-    """The size of letters that are read beside a picture of this size."""
-    return int(np.clip(max(picture.shape[:2]) * 0.022, 15, 34))
+def text_size(side: int) -> int:
+    """The size of letters that are read beside a picture whose longer side has so many pixels."""
+    return int(np.clip(side * 0.022, 15, 34))
 
 
-def with_strip(picture: Picture, entries: Sequence[Entry], text: int | None = None) -> Picture:
-    """The picture under a strip with the entries, in as many lines as they need; wider where one would not fit."""
-    text = text or text_size(picture)
+def headline(width: int, entries: Sequence[Entry], text: int) -> Image.Image:
+    """A strip of this width with the entries, in as many lines as they need; wider where one would not fit."""
     font, pad = ImageFont.load_default(text), round(text * 0.6)
-    longest = max(picture.shape[1] - 2 * pad, 24 * text)
+    longest = max(width - 2 * pad, 24 * text)
     entries = [Entry(fitted(e.word, font, longest), e.figure, e.mark, e.colour) for e in entries]
     widths = [_width(e, font, text) for e in entries]
-    width = max(picture.shape[1], round(max(widths, default=0)) + 2 * pad)
-    lines: list[list[tuple[float, Entry]]] = [[]]
-    x = float(pad)
-    for entry, wide in zip(entries, widths):
-        if lines[-1] and x + wide > width - pad:
-            lines.append([])
-            x = float(pad)
-        lines[-1].append((x, entry))
+    width = max(width, round(max(widths, default=0)) + 2 * pad)
+    places, x, line = [], float(pad), 0
+    for wide in widths:
+        if x > pad and x + wide > width - pad:
+            x, line = float(pad), line + 1
+        places.append((x, line))
         x += wide + 1.4 * text
     row = round(text * _ROW)
-    sheet = _sheet(picture.shape[0] + row * len(lines), width)
-    sheet[row * len(lines) :, : picture.shape[1]] = picture
-    for k, line in enumerate(lines):
-        for x, entry in line:
-            sheet = _written(sheet, x, (k + 0.5) * row, entry, font, text)
-    return sheet
+    sheet = np.full((row * (line + 1), width, 3), PAPER, dtype=np.float32)
+    for entry, (x, line) in zip(entries, places):
+        if entry.mark is not None:
+            at = torch.tensor([[x + text * 0.35, (line + 0.5) * row]])
+            entry.mark(sheet, at, 1.0, entry.colour, radius=text * 0.3)
+    made = Image.fromarray(sheet.clip(0, 255).astype(np.uint8))
+    pen = ImageDraw.Draw(made)
+    for entry, (x, line) in zip(entries, places):
+        x, y = x + (text if entry.mark else 0), (line + 0.5) * row
+        pen.text((x, y), entry.word, fill=PALE, font=font, anchor="lm")
+        pen.text((x + font.getlength(entry.word) + 0.4 * text, y), entry.figure, fill=INK, font=font, anchor="lm")
+    return made
 
 
 def _width(entry: Entry, font: ImageFont.FreeTypeFont | ImageFont.ImageFont, text: int) -> float:
@@ -65,52 +68,31 @@ def _width(entry: Entry, font: ImageFont.FreeTypeFont | ImageFont.ImageFont, tex
     return float(words + (text if entry.mark else 0))
 
 
-def _written(
-    sheet: Picture, x: float, y: float, entry: Entry, font: ImageFont.FreeTypeFont | ImageFont.ImageFont, text: int
-) -> Picture:
-    """The sheet with an entry that begins at x, its middle at y."""
-    if entry.mark is not None:
-        entry.mark(sheet, torch.tensor([[x + text * 0.35, y]]), 1.0, entry.colour, radius=text * 0.3)
-        x += text
-    picture = Image.fromarray(sheet.clip(0, 255).astype(np.uint8))
-    pen = ImageDraw.Draw(picture)
-    pen.text((x, y), entry.word, fill=PALE, font=font, anchor="lm")
-    if entry.figure:
-        pen.text((x + font.getlength(entry.word) + 0.4 * text, y), entry.figure, fill=INK, font=font, anchor="lm")
-    return np.asarray(picture).astype(np.float32)
-
-
-def with_bar(picture: Picture, column: Picture, full: float, above: bool, text: int | None = None) -> Picture:
-    """The picture beside a bar of the colours `column` [n, 1, 3], from zero up to `full` objects per square of SQUARE px;
-    it ends in a tip where there are values `above` that."""
-    text = text or text_size(picture)
-    font = ImageFont.load_default(text)
-    at = ticks(full)
-    names = [f"{v:,g}" for v in at]
-    thick, gap, unit = round(text * 1.1), round(text * 0.6), ImageFont.load_default(round(text * 0.95))
-    length = round(unit.getlength(UNIT))
-    height = max(picture.shape[0], length + 2 * text)
-    side = 2 * gap + thick + round(max(map(font.getlength, names))) + gap + round(text * 1.6)
-    sheet = _sheet(height, picture.shape[1] + side)
-    sheet[: picture.shape[0], : picture.shape[1]] = picture
+def bar(height: int, column: Picture, full: float, above: bool, text: int) -> Image.Image:
+    """A bar of the colours `column` [n, 1, 3], from zero up to `full` objects per square of SQUARE px, at least as high as its
+    words are long; it ends in a tip where there are values `above` that."""
+    font, unit = ImageFont.load_default(text), ImageFont.load_default(round(text * 0.95))
+    named = {value: f"{value:,g}" for value in ticks(full)}
+    thick, gap, length = round(text * 1.1), round(text * 0.6), round(unit.getlength(UNIT))
+    height = max(height, length + 2 * text)
+    made = Image.new("RGB", (4 * gap + thick + round(max(map(font.getlength, named.values())) + text), height), PAPER)
     tip = round(thick * 0.8) if above else 0
-    top, bottom, left = text + tip, height - text, picture.shape[1] + gap
-    rows = ((bottom - 0.5 - np.arange(top, bottom)) / (bottom - top) * len(column)).astype(int).clip(0, len(column) - 1)
-    sheet[top:bottom, left : left + thick] = column[rows]
-    made = Image.fromarray(sheet.clip(0, 255).astype(np.uint8))
+    top, bottom = text + tip, height - text
+    colours = Image.fromarray(column[::-1].clip(0, 255).astype(np.uint8))
+    made.paste(colours.resize((thick, bottom - top), Image.Resampling.BILINEAR), (gap, top))
     pen = ImageDraw.Draw(made)
     if above:
         fill = tuple(int(v) for v in column[-1, 0])
-        pen.polygon([(left, top - 1), (left + thick - 1, top - 1), (left + thick / 2, top - tip)], fill=fill)
-    for value, name in zip(at, names):
+        pen.polygon([(gap, top - 1), (gap + thick - 1, top - 1), (gap + thick / 2, top - tip)], fill=fill)
+    for value, name in named.items():
         y = bottom - value / full * (bottom - top)
-        pen.line([(left + thick, y), (left + thick + gap // 2, y)], fill=INK, width=max(1, text // 12))
-        pen.text((left + thick + gap, y), name, fill=INK, font=font, anchor="lm")
+        pen.line([(gap + thick, y), (gap + thick + gap // 2, y)], fill=INK, width=max(1, text // 12))
+        pen.text((2 * gap + thick, y), name, fill=INK, font=font, anchor="lm")
     turned = Image.new("RGB", (length + 4, round(text * 1.4)), PAPER)
     ImageDraw.Draw(turned).text((2, turned.height / 2), UNIT, fill=PALE, font=unit, anchor="lm")
     turned = turned.rotate(90, expand=True)
     made.paste(turned, (made.width - turned.width - 2, (height - turned.height) // 2))
-    return np.asarray(made).astype(np.float32)
+    return made
 
 
 def ticks(full: float, most: int = 6) -> list[float]:
@@ -132,7 +114,3 @@ def fitted(text: str, font: ImageFont.FreeTypeFont | ImageFont.ImageFont, width:
     while kept and font.getlength(kept + "…") > width:
         kept = kept[:-1]
     return kept + "…"
-
-
-def _sheet(height: int, width: int) -> Picture:
-    return np.full((height, width, 3), PAPER, dtype=np.float32)

@@ -32,11 +32,12 @@ def class_colour(number: int) -> Colour:
     return CLASSES[number % len(CLASSES)]
 
 
-def radii(points: Tensor, scale: float, canvas: Picture) -> NDArray[np.float32]:
-    """Radius of each mark in pixels of the canvas: a quarter of the way to its neighbours, within limits of the picture."""
+def radii(points: Tensor, scale: float, canvas: Picture, share: float = 1.0) -> NDArray[np.float32]:
+    """Radius of each mark in pixels of the canvas: a quarter of the way to its neighbours, within limits of the picture; or a
+    `share` of that."""
     xy = torch.nan_to_num(points.detach().cpu().float().reshape(-1, 2) * scale, nan=1e9, posinf=1e9, neginf=-1e9)
-    largest = max(2.5, max(canvas.shape[:2]) * 0.0065)
-    return (0.28 * spacing(xy, 2, alone=1e9).numpy()).clip(1.5, largest).astype(np.float32)
+    largest = max(3.0, max(canvas.shape[:2]) * 0.0065)
+    return (share * 0.28 * spacing(xy, 2, alone=1e9).numpy()).clip(1.5, share * largest).astype(np.float32)
 
 
 def _placed(

@@ -53,7 +53,7 @@ def example(image: Tensor, sample: Sample, prediction: Prediction) -> Tensor:
     titles = [f"annotated: {true}"]
     if prediction.density is not None:
         text = title_size(pictures[0].shape[-2])
-        shown = figure(image, prediction.density, prediction.stride, strip=False, text=text, max_side=LONGEST)
+        shown = figure(image, prediction.density, prediction.stride, headed=False, text=text, max_side=LONGEST)
         pictures.append(shown)
         titles.append(f"density: {found}")
     if prediction.points is not None:
