@@ -126,7 +126,7 @@ def test_the_count_stands_above_the_picture() -> None:
 
 
 def test_a_narrow_picture_gets_a_strip_that_is_wide_enough() -> None:
-    drawn = figure(photo(800, 20), points=torch.zeros(0, 2), name="n" * 300)
+    drawn = figure(photo(800, 20), points=torch.zeros(0, 2), name="line\nbreak\udcff" + "n" * 300)
     assert 200 < drawn.shape[2] < 600 and close(drawn[:, -1, -1], PAPER)
     assert torch.equal(drawn[:, -800:, :20], photo(800, 20))
 

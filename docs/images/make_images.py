@@ -58,7 +58,7 @@ def targets_and_prediction(run: str) -> Tensor:
         "centres (rings), clicks (dots)",
         "target: Gaussian, sigma 4",
         "target: HD-PAPM, sigma 4, s 8",
-        f"counted by a small network: {float(part.sum()):.1f}",
+        f"a small network: {float(part.sum()):.1f} of {len(true)}",
     ]
     return panel(pictures, titles)
 
@@ -150,7 +150,7 @@ def main(run: str | None = None) -> None:
     if run is None:
         return
     made = targets_and_prediction(run).permute(1, 2, 0).numpy()
-    few = Image.fromarray(made).quantize(256, method=Image.Quantize.MAXCOVERAGE, dither=Image.Dither.NONE)
+    few = Image.fromarray(made).quantize(256, method=Image.Quantize.MAXCOVERAGE, kmeans=3, dither=Image.Dither.NONE)
     few.save(HERE / "targets.png", optimize=True)
 
 

@@ -17,6 +17,7 @@ UNIT = f"objects per {SQUARE} x {SQUARE} px"  # the font has no multiplication s
 PAPER: Colour = (255, 255, 255)
 INK: Colour = (24, 24, 28)
 PALE: Colour = (96, 96, 104)
+_LONGEST = 500  # letters that are looked at
 _ROW = 1.7  # height of a line of the strip, in sizes of its font
 
 
@@ -107,7 +108,8 @@ def ticks(full: float, most: int = 6) -> list[float]:
 
 
 def fitted(text: str, font: ImageFont.FreeTypeFont | ImageFont.ImageFont, width: float) -> str:
-    """The text, cut with an ellipsis where it is wider than `width`."""
+    """The text in one line, cut with an ellipsis where it is wider than `width`."""
+    text = "".join(c if c.isprintable() else "?" for c in text[:_LONGEST])  # a file name may hold anything
     if font.getlength(text) <= width:
         return text
     kept = text

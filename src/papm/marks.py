@@ -36,7 +36,7 @@ def radii(points: Tensor, scale: float, canvas: Picture, share: float = 1.0) -> 
     """Radius of each mark in pixels of the canvas: a quarter of the way to its neighbours, within limits of the picture; or a
     `share` of that."""
     xy = torch.nan_to_num(points.detach().cpu().float().reshape(-1, 2) * scale, nan=1e9, posinf=1e9, neginf=-1e9)
-    largest = max(3.0, max(canvas.shape[:2]) * 0.0065)
+    largest = max(3.6, max(canvas.shape[:2]) * 0.0065)
     return (share * 0.28 * spacing(xy, 2, alone=1e9).numpy()).clip(1.5, share * largest).astype(np.float32)
 
 

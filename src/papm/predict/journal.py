@@ -57,7 +57,7 @@ def _fingerprint(counter: Counter) -> str:
     made = hashlib.sha256(json.dumps(about, sort_keys=True, default=str).encode())
     for name, value in sorted(counter.network.state_dict().items()):
         made.update(name.encode())
-        made.update(value.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy().tobytes())
+        made.update(value.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy())
     return made.hexdigest()[:16]
 
 
