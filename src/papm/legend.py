@@ -103,7 +103,7 @@ def ticks(full: float, most: int = 6) -> list[float]:
     ([0.0, 20.0, 40.0, 60.0], [0.0, 0.2, 0.4, 0.6, 0.8], [0.0, 500.0, 1000.0])
     """
     power = 10.0 ** math.floor(math.log10(full))
-    step = next(s * power for s in (0.1, 0.2, 0.5, 1, 2, 5) if full / (s * power) < most)
+    step = next(s * power for s in (0.1, 0.2, 0.5, 1, 2, 5) if full / (s * power) < most - 0.01)
     return [float(f"{k * step:.3g}") for k in range(int(full / step * (1 + 1e-9)) + 1)]
 
 
