@@ -31,6 +31,7 @@ LAYERS: tuple[tuple[str, ...], ...] = (
         "structures",
         "neighbours",
         "marks",
+        "legend",
         "draw",
         "ggd",
         "points",

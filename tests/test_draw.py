@@ -1,16 +1,26 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 import torch
+from hypothesis import given
+from hypothesis import strategies as st
 from PIL import Image
 from torch import Tensor
 
-from papm.draw import coloured, number, overlay, panel, save_png
+from papm.draw import coloured, factor, figure, full_scale, number, panel, save_png, stamped
+from papm.draw import overlay as enlarged
 from papm.errors import DataError
-from papm.marks import PREDICTED, TRUTH
+from papm.legend import INK, PAPER, bar, ticks
+from papm.marks import PREDICTED, TRUTH, class_colour
+
+
+def overlay(image: Tensor, *drawn: Any, **more: Any) -> Tensor:
+    """Drawn at the size of the image."""
+    return enlarged(image, *drawn, min_side=None, **more)
 
 
 def photo(h: int = 120, w: int = 200, grey: int = 128) -> Tensor:
@@ -51,12 +61,13 @@ def test_opacity_follows_alpha_and_the_photo_shines_through() -> None:
     density = torch.full((15, 25), 0.2)
     light, dark = (overlay(photo(grey=g), density, 8, alpha=0.5)[:, 80, 100].float() for g in (200, 50))
     assert torch.allclose(light - dark, torch.full((3,), 75.0), atol=2)
-    assert torch.equal(overlay(photo(), density, 8, alpha=0.0)[:, 40:], photo()[:, 40:])
+    assert torch.equal(overlay(photo(), density, 8, alpha=0.0), photo())
 
 
 def test_a_map_without_mass_or_with_broken_values_draws_nothing() -> None:
     for density in (torch.zeros(15, 25), torch.full((15, 25), torch.nan), torch.full((15, 25), -1.0)):
-        assert torch.equal(overlay(photo(), density, 8)[:, 40:], photo()[:, 40:])
+        assert torch.equal(overlay(photo(), density, 8), photo())
+        assert figure(photo(), density, 8, headed=False).shape == (3, 480, 800)  # and no bar
 
 
 def test_marks_are_where_the_points_are() -> None:
@@ -100,18 +111,97 @@ def test_points_at_and_beyond_the_border_do_no_harm() -> None:
     assert overlay(photo(), points=torch.zeros(0, 2)).shape == (3, 120, 200)
 
 
-def test_the_count_is_written_in_the_corner() -> None:
-    def corner(picture: Tensor) -> Tensor:
-        return picture[:, :40, :110]
-
-    few, many = overlay(photo(), count=3.0), overlay(photo(), count=98765.0)
-    assert not torch.equal(corner(few), corner(photo()))
-    assert not torch.equal(corner(few), corner(many))
-    assert torch.equal(few[:, 60:], photo()[:, 60:])
+def test_the_count_stands_above_the_picture() -> None:
     density = torch.full((15, 25), 3.0 / 375)
-    assert torch.equal(
-        overlay(photo(), density, 8, alpha=0.0), overlay(photo(), density, 8, alpha=0.0, count=density.sum())
-    )
+    points = torch.tensor([[60.0, 80.0]])
+    plain = enlarged(photo(), points=points)
+    few, many = figure(photo(), points=points), figure(photo(), points=points, count=98765.0, name="a.jpg")
+    for whole in (few, many):
+        strip = whole.shape[1] - plain.shape[1]
+        assert strip > 20 and torch.equal(whole[:, strip:], plain)  # nothing over the image
+        assert close(whole[:, 0, -1], PAPER) and whole[:, :strip].amin() < 60
+    assert not torch.equal(few, many)
+    assert torch.equal(figure(photo(), density, 8), figure(photo(), density, 8, count=float(density.sum())))
+    assert torch.equal(figure(photo(), points=points, headed=False), plain)
+
+
+def test_a_narrow_picture_gets_a_strip_that_is_wide_enough() -> None:
+    drawn = figure(photo(800, 20), points=torch.zeros(0, 2), name="line\nbreak\udcff" + "n" * 300)
+    assert 200 < drawn.shape[2] < 600 and close(drawn[:, -1, -1], PAPER)
+    assert torch.equal(drawn[:, -800:, :20], photo(800, 20))
+
+
+@pytest.mark.parametrize(
+    ("size", "limits", "expected"),
+    [
+        ((256, 256), (1600, 768), 3),
+        ((768, 500), (1600, 768), 1),
+        ((500, 767), (1600, 768), 2),
+        ((10, 20), (1600, 768), 8),  # not into mere squares
+        ((400, 400), (700, 768), 1),
+        ((400, 400), (None, None), 1),
+        ((3200, 400), (1600, 768), 0.5),
+    ],
+)
+def test_small_images_are_drawn_larger(
+    size: tuple[int, int], limits: tuple[int | None, int | None], expected: float
+) -> None:
+    assert factor(size, *limits) == expected
+
+
+def test_a_larger_picture_has_its_marks_in_the_same_places() -> None:
+    density = torch.zeros(15, 25)
+    density[10, 20] = 1.0
+    picture = enlarged(photo(), density, 8, torch.tensor([[60.5, 80.5]]))
+    assert picture.shape == (3, 480, 800)
+    assert close(picture[:, 322, 242], PREDICTED)
+    assert (picture[:, 84 * 4, 164 * 4].int() - 128).abs().max() > 60
+
+
+def test_the_bar_tells_objects_per_square_of_the_image() -> None:
+    """One object in each cell of 8 × 8 px are 156.25 in 100 × 100 px, however large the picture is."""
+    told: list[float] = []
+
+    def spy(height: int, column: Any, full: float, above: bool, text: int) -> Any:
+        told.append(full)
+        return bar(height, column, full, above, text)
+
+    density = torch.ones(15, 25)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("papm.draw.bar", spy)
+        small = figure(photo(), density, 8, headed=False)
+        figure(photo(), torch.ones(2, 15, 25) / 2, 8, max_side=100)
+    assert told == [pytest.approx(156.25)] * 2 and full_scale(density) == pytest.approx(1)
+    assert small.shape[1] == 480 and 850 < small.shape[2] < 950
+    colour = enlarged(photo(), density, 8)[:, 240, 400].tolist()
+    shown = small[:, 18 : 480 - 18, 800 + 15]
+    assert close(shown[:, 1], tuple(colour), 8) and close(
+        shown[:, -1], (128, 128, 128), 8
+    )  # full at the top, none below
+
+
+@given(st.floats(1e-6, 1e6))
+def test_ticks_are_round_and_a_few(full: float) -> None:
+    at = ticks(full)
+    assert 2 <= len(at) <= 6 and at[0] == 0 and at[-1] <= full * (1 + 1e-6)
+    assert all(float(f"{v:.2g}") == v for v in at)
+
+
+def test_classes_have_colours_of_their_own() -> None:
+    points, labels = torch.tensor([[60.5, 80.5], [150.5, 100.5], [torch.nan, 1.0]]), torch.tensor([0, 1, 1])
+    picture = overlay(photo(), points=points, labels=labels)
+    assert close(picture[:, 80, 60], PREDICTED) and close(picture[:, 100, 150], class_colour(1))
+    told = figure(photo(), points=points, labels=labels, classes=[("a", 1.0), ("b", 2.0)])
+    strip = told[:, :-480].flatten(1).T
+    for k in (0, 1):
+        assert any(close(pixel, class_colour(k)) for pixel in strip)
+    assert class_colour(0) != class_colour(1) != INK
+
+
+def test_a_frame_keeps_its_size_and_says_its_count() -> None:
+    frame = stamped(photo(), 3.0)
+    assert frame.shape == photo().shape and torch.equal(frame[:, 60:], photo()[:, 60:])
+    assert not torch.equal(frame, stamped(photo(), 4.0))
 
 
 def test_numbers_for_people() -> None:
@@ -158,19 +248,3 @@ def test_the_colours_are_those_of_turbo() -> None:
     places = torch.tensor([[(k + 0.5) / 255 for k in turbo]])
     colours, _ = coloured(places ** (4 / 3))
     assert np.abs(colours[0] - np.array(list(turbo.values()))).max() < 1
-
-
-@pytest.mark.parametrize("free", ["top left", "top right", "bottom left", "bottom right"])
-def test_the_count_stands_where_it_hides_the_fewest_points(free: str) -> None:
-    image = torch.full((3, 200, 300), 128, dtype=torch.uint8)
-    corners = {"top left": (0, 0), "top right": (0, 1), "bottom left": (1, 0), "bottom right": (1, 1)}
-    taken = [xy for name, xy in corners.items() if name != free]
-    points = torch.tensor([[20.0 + 260 * x, 15.0 + 170 * y] for y, x in taken])
-    plain, drawn = (overlay(image, points=points, count=3, label=label) for label in (False, True))
-    rows, columns = (plain != drawn).any(0).nonzero().unbind(1)
-    assert bool((rows > 100).all()) == (corners[free][0] == 1) and bool((columns > 150).all()) == (
-        corners[free][1] == 1
-    )
-    fixed = overlay(image, points=points, count=3, corner="bottom right")
-    rows, columns = (plain != fixed).any(0).nonzero().unbind(1)
-    assert int(rows.min()) > 100 and int(columns.min()) > 150

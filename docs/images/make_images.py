@@ -11,6 +11,7 @@ import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import torch
 from PIL import Image
@@ -18,24 +19,20 @@ from torch import Tensor
 
 from papm import Counter, data, ggd
 from papm.data.click_model import Annotator
+from papm.draw import figure, panel, title_size
 from papm.points import crop
-from papm.draw import overlay, panel
 from papm.targets import density_map
 from papm.transport import Cost
 
 HERE = Path(__file__).parent
 SCENE, CORNER, SIDE, ZOOM = 18, (96, 16), 128, 3  # no head and no click near the border of this window
-
-
-def enlarge(image: Tensor) -> Tensor:
-    """Each pixel ZOOM times, uint8 [3, H, W]."""
-    return image.repeat_interleave(ZOOM, 1).repeat_interleave(ZOOM, 2)
+LOOK: dict[str, Any] = {"headed": False, "text": title_size(SIDE * ZOOM), "max_side": SIDE * ZOOM}
 
 
 def target(image: Tensor, points: Tensor, kernel: str, sigma: float, shape: float) -> Tensor:
     """A learning target over its image."""
     made = density_map(points, (SIDE, SIDE), kernel, sigma, shape)  # type: ignore[arg-type]
-    return overlay(image, made, stride=ZOOM, alpha=0.9)
+    return figure(image, made, **LOOK)
 
 
 def targets_and_prediction(run: str) -> Tensor:
@@ -43,7 +40,7 @@ def targets_and_prediction(run: str) -> Tensor:
     sample = data.open("synthetic", train=1, test=20)["test"][SCENE]
     misplaced = Annotator("extent", 0.35).annotate(sample, seed=0)
     x, y = CORNER
-    photo = enlarge(sample.image[:, y : y + SIDE, x : x + SIDE])
+    photo = sample.image[:, y : y + SIDE, x : x + SIDE]
     true, _ = crop(sample.points, (x, y), (SIDE, SIDE))
     dots, _ = crop(misplaced.points, (x, y), (SIDE, SIDE))
     made = Counter.load(run, "cpu").predict(sample.image)
@@ -52,16 +49,16 @@ def targets_and_prediction(run: str) -> Tensor:
     part = made.density[:, y // s : (y + SIDE) // s, x // s : (x + SIDE) // s]
     found, _ = crop(made.points, (x, y), (SIDE, SIDE))
     pictures = [
-        overlay(photo, points=dots * ZOOM, truth=true * ZOOM, count=len(dots)),
+        figure(photo, points=dots, truth=true, **LOOK),
         target(photo, dots, "gaussian", 4.0, 2.0),
         target(photo, dots, "ggd", 4.0, 8.0),
-        overlay(photo, part, stride=s * ZOOM, points=found * ZOOM, truth=true * ZOOM),
+        figure(photo, part, s, points=found, truth=true, **LOOK),
     ]
     titles = [
         "centres (rings), clicks (dots)",
         "target: Gaussian, sigma 4",
         "target: HD-PAPM, sigma 4, s 8",
-        "counted by a small network",
+        f"a small network: {float(part.sum()):.1f} of {len(true)}",
     ]
     return panel(pictures, titles)
 
@@ -153,7 +150,7 @@ def main(run: str | None = None) -> None:
     if run is None:
         return
     made = targets_and_prediction(run).permute(1, 2, 0).numpy()
-    few = Image.fromarray(made).quantize(256, method=Image.Quantize.MAXCOVERAGE, dither=Image.Dither.NONE)
+    few = Image.fromarray(made).quantize(256, method=Image.Quantize.MAXCOVERAGE, kmeans=3, dither=Image.Dither.NONE)
     few.save(HERE / "targets.png", optimize=True)
 
 

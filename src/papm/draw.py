@@ -1,11 +1,11 @@
-"""Pictures of predictions: the density over the photo, the points on it, the count in a corner."""
+"""Pictures of predictions: the density over the photo, the points on it, and around it what colours and dots mean."""
 
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Literal
+from typing import TypedDict, Unpack
 
 import numpy as np
 import torch
@@ -16,19 +16,27 @@ from torch import Tensor
 
 from papm.errors import DataError
 from papm.files import write_atomic
-from papm.marks import OUTLINE, PREDICTED, TRUTH, Colour, Picture, dots, rings
+from papm.legend import INK, PAPER, SQUARE, Entry, bar, fitted, headline, text_size
+from papm.marks import OUTLINE, PREDICTED, TRUTH, Picture, class_colour, dots, radii, rings
 
-Corner = Literal["top left", "top right", "bottom left", "bottom right"]
-Line = tuple[str, str, Callable[..., None] | None, Colour]  # word, figure, how its marks are drawn and in what colour
-
+READABLE, LARGEST = 768, 1600  # px of the longer side of a picture
+MOST_TIMES = 8  # that an image is enlarged
+RAMP = 256  # colours of a bar
 _BAND = 8_000_000  # pixels of a large image that are turned around at once
-_LINE_HEIGHT = 1.3  # of the font's size
 # Every fifth colour of Turbo (A. Mikhailov, Google, 2019, Apache-2.0); lines between them stay within 1/255 of all 256.
 _TURBO = bytes.fromhex(
     "30123b36215f3b2f803f3e9c424bb54559cb4666dd4773eb4680f6458cfd4099ff38a5fb2fb2f427bee91fc9dd1ad4d018ddc21ae4b6"
     "22ebaa2ff19b3ff68a52fa7a65fd6979fe598bff4b9cfe40a9fb39b7f735c3f134d0ea34dbe236e5d938eecf3af5c53afaba39fdae35"
     "fea130fe932afc8423f9751df46617ef5811e84b0ce14109d83706ce2d04c32503b71d02a916019b0f018b09027a0403"
 )
+
+
+class Size(TypedDict, total=False):
+    """How an `overlay` is drawn."""
+
+    alpha: float
+    max_side: int | None
+    min_side: int | None
 
 
 def overlay(
@@ -38,42 +46,106 @@ def overlay(
     points: Tensor | None = None,
     truth: Tensor | None = None,
     *,
-    count: float | None = None,
+    labels: Tensor | None = None,
     alpha: float = 0.85,
-    max_side: int | None = 1600,
-    label: bool = True,
-    corner: Corner | None = None,
+    max_side: int | None = LARGEST,
+    min_side: int | None = READABLE,
 ) -> Tensor:
-    """Draw a prediction over its image uint8 [3, H, W] -> uint8 [3, h, w], the longer side at most `max_side`.
+    """Draw a prediction over its image uint8 [3, H, W] -> uint8 [3, h, w], nothing around it.
 
     `density` [h', w'] or [C, h', w'] colours the photo, opaque to `alpha` where it is densest and clear where it is empty;
-    `points` [n, 2] are dots and the true ones, `truth` [m, 2], rings, both in pixels of `image` and sized to their spacing.
-    A corner says how many, if `label`: `count`, or else the sum of the density, or else the number of points. It is the one
-    in which that hides the fewest points, or `corner`.
+    `points` [n, 2] are dots, by class where `labels` [n] are given, and the true ones, `truth` [m, 2], rings, all in pixels of
+    `image` and sized to their spacing. The longer side is shrunk to `max_side`, or multiplied to reach `min_side`.
     """
     if image.ndim != 3 or image.shape[0] not in (1, 3):
         raise DataError(f"an image to draw on is [3, H, W]; got {list(image.shape)}")
     height, width = image.shape[-2:]
-    scale = 1.0 if max_side is None else min(1.0, max_side / max(height, width))
-    size = max(1, round(height * scale)), max(1, round(width * scale))
-    canvas = _resized(image, size)
+    scale = factor((height, width), max_side, min_side)
+    canvas = _resized(image, (max(1, round(height * scale)), max(1, round(width * scale))))
     if density is not None:
         canvas = _tint(canvas, density, stride * scale, alpha)
     if truth is not None:
         rings(canvas, truth, scale, TRUTH)
     if points is not None:
-        dots(canvas, points, scale, PREDICTED)
-    if not label:
-        return from_pil(_pil(canvas))
+        kinds = None if labels is None else labels.detach().cpu()
+        sizes = radii(points, scale, canvas, 1.0 if density is None else 0.75)  # colours show around them
+        for k in [0] if kinds is None else sorted(set(kinds.tolist())):
+            some = slice(None) if kinds is None else kinds == k
+            dots(canvas, points.detach().cpu()[some], scale, class_colour(k), sizes[some])
+    return from_pil(_pil(canvas))
+
+
+def figure(
+    image: Tensor,
+    density: Tensor | None = None,
+    stride: float = 1,
+    points: Tensor | None = None,
+    truth: Tensor | None = None,
+    *,
+    labels: Tensor | None = None,
+    classes: Sequence[tuple[str, float]] = (),
+    count: float | None = None,
+    name: str = "",
+    headed: bool = True,
+    text: int | None = None,
+    **size: Unpack[Size],
+) -> Tensor:
+    """An `overlay`, a bar beside it that says what the colours of the density mean, and above (if `headed`) the image's `name`
+    and how many: `count`, or else the sum of the density, or else the number of points; each of the `classes` (name, count).
+    """
+    picture = overlay(image, density, stride, points, truth, labels=labels, **size)
+    full = 0.0 if density is None else full_scale(density)
+    text = text or text_size(max(picture.shape[1:]))
+    if density is not None and full > 0:
+        per_square = SQUARE**2 / stride**2
+        above = float(torch.nan_to_num(_field(density)).max()) > 1.001 * full
+        column = bar(picture.shape[1], _ramp(image, size.get("alpha", 0.85)), full * per_square, above, text)
+        picture = _joined(picture, from_pil(column), 2)
     if count is None:
         count = float(density.sum()) if density is not None else None if points is None else len(points)
-    lines: list[Line] = []
-    if count is not None:
-        lines.append(("count", number(count), None if points is None else dots, PREDICTED))
-    if truth is not None:
-        lines.append(("truth", number(len(truth)), rings, TRUTH))
-    marked = [p.detach().cpu() * scale for p in (points, truth) if p is not None and len(p)]
-    return _label(canvas, lines, torch.cat(marked) if marked else torch.zeros(0, 2), corner)
+    several = labels is not None and len(classes) > 1
+    marked = None if points is None or several else dots
+    entries = [Entry(name)] if name else []
+    entries += [Entry("count", number(count), marked, PREDICTED)] if count is not None else []
+    for k, (kind, some) in enumerate(classes):
+        entries.append(Entry(kind, number(some), dots if several and points is not None else None, class_colour(k)))
+    entries += [Entry("truth", number(len(truth)), rings, TRUTH)] if truth is not None else []
+    return _joined(from_pil(headline(picture.shape[2], entries, text)), picture, 1) if headed and entries else picture
+
+
+def _joined(first: Tensor, second: Tensor, along: int) -> Tensor:
+    """Two pictures [3, h, w], one below (`along` 1) or right of (2) the other, on white where one is shorter."""
+    high, wide = (max(first.shape[k], second.shape[k]) for k in (1, 2))
+    short = [(0, 0, 0, high - p.shape[1]) if along == 2 else (0, wide - p.shape[2]) for p in (first, second)]
+    return torch.cat([F.pad(p, by, value=255) for p, by in zip((first, second), short)], along)
+
+
+def stamped(picture: Tensor, count: float) -> Tensor:
+    """The picture uint8 [3, h, w] with the count in its upper left corner, for frames that keep their size."""
+    made = to_pil(picture)
+    text = int(np.clip(min(made.size) * 0.045, 11, 40))
+    font, words, pad = ImageFont.load_default(text), f"count {number(count)}", round(text * 0.5)
+    box = Image.new("RGBA", (round(font.getlength(words)) + 2 * pad, round(text * 1.3) + pad), (0, 0, 0, 0))
+    draw = ImageDraw.Draw(box)
+    draw.rounded_rectangle((0, 0, box.width - 1, box.height - 1), radius=text * 0.35, fill=(*OUTLINE, 200))
+    draw.text((pad, box.height / 2), words, fill=PAPER, font=font, anchor="lm")
+    made.paste(box, (round(text * 0.4), round(text * 0.4)), box)
+    return from_pil(made)
+
+
+def factor(size: tuple[int, int], max_side: int | None = LARGEST, min_side: int | None = READABLE) -> float:
+    """How many times larger than its image (H, W) a picture is: a whole number where the longer side is below `min_side`.
+
+    >>> factor((200, 256)), factor((768, 1024)), factor((3000, 4000)), factor((200, 256), max_side=600)
+    (3.0, 1.0, 0.4, 2.0)
+    """
+    longest = max(size)
+    if max_side is not None and longest >= max_side:
+        return max_side / longest
+    if min_side is None or not longest:
+        return 1.0
+    times = min(-(-min_side // longest), MOST_TIMES)
+    return float(max(1, times if max_side is None else min(times, max_side // longest)))
 
 
 def panel(images: Sequence[Tensor], titles: Sequence[str], *, height: int | None = None) -> Tensor:
@@ -84,19 +156,24 @@ def panel(images: Sequence[Tensor], titles: Sequence[str], *, height: int | None
         )
     tall = height or min(i.shape[-2] for i in images)
     tiles = [_resized(i, (tall, max(1, round(i.shape[-1] * tall / i.shape[-2])))) for i in images]
-    text = max(11, round(tall * 0.045))
-    bar, gap = round(text * 1.9), max(2, round(tall * 0.012))
+    text = title_size(tall)
+    top, gap = round(text * 1.9), max(2, round(tall * 0.012))
     total = sum(t.shape[1] for t in tiles) + gap * (len(tiles) - 1)
-    sheet = Image.new("RGB", (total, tall + bar), (255, 255, 255))
+    sheet = Image.new("RGB", (total, tall + top), PAPER)
     draw = ImageDraw.Draw(sheet)
     left = 0
     for tile, title in zip(tiles, titles):
-        sheet.paste(_pil(tile), (left, bar))
+        sheet.paste(_pil(tile), (left, top))
         font = ImageFont.load_default(text)
-        shown = _fitted(title, font, tile.shape[1])
-        draw.text((left + tile.shape[1] / 2, bar / 2), shown, fill=(24, 24, 28), font=font, anchor="mm")
+        shown = fitted(title, font, tile.shape[1])
+        draw.text((left + tile.shape[1] / 2, top / 2), shown, fill=INK, font=font, anchor="mm")
         left += tile.shape[1] + gap
     return from_pil(sheet)
+
+
+def title_size(height: int) -> int:
+    """The size of letters over pictures of this height in a panel."""
+    return max(11, round(height * 0.045))
 
 
 def save_png(image: Tensor, path: str | Path) -> Path:
@@ -125,8 +202,12 @@ def _tint(photo: Picture, density: Tensor, stride: float, alpha: float) -> Pictu
     shape = max(1, round(level.shape[0] * stride)), max(1, round(level.shape[1] * stride))
     wide = F.interpolate(level[None, None], size=shape, mode="bilinear", align_corners=False)[0, 0, :h, :w]
     wide = F.pad(wide[None, None], (0, w - wide.shape[1], 0, h - wide.shape[0]), mode="replicate")[0, 0]
-    colours, shade = coloured(wide)
-    # grey under the colours, so that they mean density alone
+    return _blended(photo, wide, alpha)
+
+
+def _blended(photo: Picture, level: Tensor, alpha: float) -> Picture:
+    """The colours of levels [h, w] over the photo, which turns grey under them, so that they mean density alone."""
+    colours, shade = coloured(level)
     grey = photo @ np.array([0.299, 0.587, 0.114], dtype=np.float32)
     muted = 0.35 * photo + 0.65 * grey[..., None]
     opacity = np.float32(alpha) * shade[..., None]
@@ -136,14 +217,31 @@ def _tint(photo: Picture, density: Tensor, stride: float, alpha: float) -> Pictu
 
 def levels(density: Tensor) -> Tensor:
     """A map [h, w] or [C, h, w] as [h, w], 1 where it is densest; zeros if it holds nothing."""
-    field = density.detach().float().cpu()
-    field = torch.nan_to_num(field.sum(0) if field.ndim == 3 else field, nan=0.0, posinf=0.0, neginf=0.0).clamp(min=0)
+    field, full = _field(density), full_scale(density)
+    return field / max(full, 1e-12) if full > 0 else torch.zeros_like(field)
+
+
+def full_scale(density: Tensor) -> float:
+    """The objects in a cell that has the last colour; 0 where the map holds nothing."""
+    field = _field(density)
     peak = float(field.max()) if field.numel() else 0.0
     if peak <= 0:
-        return torch.zeros_like(field)
+        return 0.0
     # the brightest cells may lie far above the rest: saturate the top percent of those that hold something
-    held = field[field > 0.02 * peak].numpy()
-    return field / max(float(np.quantile(held, 0.99)), 1e-12)
+    return float(np.quantile(field[field > 0.02 * peak].numpy(), 0.99))
+
+
+def _field(density: Tensor) -> Tensor:
+    """A map [h, w] or [C, h, w] as [h, w], nothing below zero or not finite."""
+    field = density.detach().float().cpu()
+    return torch.nan_to_num(field.sum(0) if field.ndim == 3 else field, nan=0.0, posinf=0.0, neginf=0.0).clamp(min=0)
+
+
+def _ramp(image: Tensor, alpha: float) -> Picture:
+    """The colours [n, 1, 3] of densities from none to full scale, over the mean grey of the image."""
+    grey = float(image[..., ::8, ::8].float().mean())
+    ground = np.full((RAMP, 1, 3), grey, dtype=np.float32)
+    return _blended(ground, torch.linspace(0, 1, RAMP)[:, None], alpha)
 
 
 def coloured(level: Tensor) -> tuple[Picture, NDArray[np.float32]]:
@@ -159,66 +257,6 @@ def _turbo() -> Picture:
     nodes = np.frombuffer(_TURBO, np.uint8).reshape(-1, 3)
     every = np.arange(0, 256, 5)
     return np.stack([np.interp(np.arange(256), every, nodes[:, c]) for c in range(3)], 1).astype(np.float32)
-
-
-def _label(canvas: Picture, lines: Sequence[Line], points: Tensor, where: Corner | None) -> Tensor:
-    """The picture with a dark box in a corner, where it hides the fewest points [n, 2]: a line for each "mark word figure"."""
-    picture = _pil(canvas)
-    if not lines:
-        return from_pil(picture)
-    text = int(np.clip(min(canvas.shape[:2]) * 0.045, 11, 40))
-    font = ImageFont.load_default(text)
-    words = max(font.getlength(word) for word, _, _, _ in lines)
-    figures = max(font.getlength(figure) for _, figure, _, _ in lines)
-    pad, row, corner = round(text * 0.5), text * _LINE_HEIGHT, round(text * 0.4)
-    left = pad + (text if any(mark for _, _, mark, _ in lines) else 0)
-    size = round(left + words + text * 0.5 + figures + pad), round(len(lines) * row + pad)
-    box = Image.new("RGBA", size, (0, 0, 0, 0))
-    draw = ImageDraw.Draw(box)
-    draw.rounded_rectangle((0, 0, size[0] - 1, size[1] - 1), radius=text * 0.35, fill=(*OUTLINE, 200))
-    for k, (word, figure, _, _) in enumerate(lines):
-        middle = pad / 2 + (k + 0.5) * row
-        draw.text((left, middle), word, fill=(200, 200, 205), font=font, anchor="lm")
-        draw.text((size[0] - pad, middle), figure, fill=(255, 255, 255), font=font, anchor="rm")
-    x, y = _free_corner(points, (picture.width, picture.height), size, corner, where)
-    picture.paste(box, (x, y), box)
-    canvas = np.asarray(picture).astype(np.float32)
-    for k, (_, _, mark, colour) in enumerate(lines):
-        if mark is not None:
-            at = torch.tensor([[x + pad + text * 0.3, y + pad / 2 + (k + 0.5) * row]])
-            mark(canvas, at, 1.0, colour, radius=text * (0.28 if mark is dots else 0.16))
-    return from_pil(_pil(canvas))
-
-
-def _free_corner(
-    points: Tensor, whole: tuple[int, int], box: tuple[int, int], gap: int, where: Corner | None
-) -> tuple[int, int]:
-    """Where the upper left corner of a box (w, h) goes in a picture (w, h)."""
-    (width, height), (w, h) = whole, box
-    places: dict[Corner, tuple[int, int]] = {
-        "top left": (gap, gap),
-        "top right": (max(gap, width - gap - w), gap),
-        "bottom left": (gap, max(gap, height - gap - h)),
-        "bottom right": (max(gap, width - gap - w), max(gap, height - gap - h)),
-    }
-    if where is not None:
-        return places[where]
-
-    def hidden(place: tuple[int, int]) -> int:
-        x, y = points[:, 0] - place[0], points[:, 1] - place[1]
-        return int(((x > -gap) & (x < w + gap) & (y > -gap) & (y < h + gap)).sum())
-
-    return min(places.values(), key=hidden)
-
-
-def _fitted(text: str, font: ImageFont.FreeTypeFont | ImageFont.ImageFont, width: float) -> str:
-    """The text, cut with an ellipsis where it is wider than `width`."""
-    if font.getlength(text) <= width:
-        return text
-    kept = text
-    while kept and font.getlength(kept + "…") > width:
-        kept = kept[:-1]
-    return kept + "…"
 
 
 def _resized(image: Tensor, size: tuple[int, int]) -> Picture:

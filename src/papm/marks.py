@@ -16,41 +16,60 @@ Colour = tuple[int, int, int]
 
 PREDICTED: Colour = (255, 214, 10)  # yellow and blue stay apart for every kind of colour blindness
 TRUTH: Colour = (64, 196, 255)
+CLASSES: tuple[Colour, ...] = (
+    PREDICTED,
+    (255, 82, 200),
+    (80, 230, 120),
+    (255, 140, 20),
+    (190, 140, 255),
+    (240, 240, 240),
+)
 OUTLINE: Colour = (12, 12, 16)
 
 
-def _places(points: Tensor, scale: float) -> Tensor:
-    """Points [n, 2] on the canvas, without those that are nowhere."""
+def class_colour(number: int) -> Colour:
+    """The colour of the dots of a class."""
+    return CLASSES[number % len(CLASSES)]
+
+
+def radii(points: Tensor, scale: float, canvas: Picture, share: float = 1.0) -> NDArray[np.float32]:
+    """Radius of each mark in pixels of the canvas: a quarter of the way to its neighbours, within limits of the picture; or a
+    `share` of that."""
+    xy = torch.nan_to_num(points.detach().cpu().float().reshape(-1, 2) * scale, nan=1e9, posinf=1e9, neginf=-1e9)
+    largest = max(3.6, max(canvas.shape[:2]) * 0.0065)
+    return (share * 0.28 * spacing(xy, 2, alone=1e9).numpy()).clip(1.5, share * largest).astype(np.float32)
+
+
+def _placed(
+    canvas: Picture, points: Tensor, scale: float, radius: float | NDArray[np.float32] | None
+) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
+    """Points [n, 2] on the canvas and their radii, without those that are nowhere."""
     xy = points.detach().cpu().float().reshape(-1, 2) * scale
-    return xy[xy.isfinite().all(-1)]
+    sizes = radii(points, scale, canvas) if radius is None else np.broadcast_to(np.float32(radius), len(xy))
+    there = xy.isfinite().all(-1).numpy()
+    return xy.numpy()[there], sizes[there]
 
 
-def _radii(points: Tensor, canvas: Picture, radius: float | None) -> NDArray[np.float32]:
-    """Radius of each mark in pixels of the canvas: a third of the way to its neighbours, within limits of the picture."""
-    if radius is not None:
-        return np.full(len(points), radius, dtype=np.float32)
-    side = min(canvas.shape[:2])
-    largest = max(2.5, side * 0.009)
-    return (0.33 * spacing(points, 2, alone=1e9).numpy()).clip(1.3, largest).astype(np.float32)
-
-
-def dots(canvas: Picture, points: Tensor, scale: float, colour: Colour, radius: float | None = None) -> None:
+def dots(
+    canvas: Picture, points: Tensor, scale: float, colour: Colour, radius: float | NDArray[np.float32] | None = None
+) -> None:
     """Filled dots with a dark rim, in place."""
-    xy = _places(points, scale)
-    radii = _radii(xy, canvas, radius)
-    rim = np.clip(radii * 0.35, 0.6, 1.6)
-    _stamp(canvas, xy.numpy(), np.zeros_like(radii), radii + rim, OUTLINE, 0.85)
-    _stamp(canvas, xy.numpy(), np.zeros_like(radii), radii, colour, 1.0)
+    xy, sizes = _placed(canvas, points, scale, radius)
+    rim = np.clip(sizes * 0.35, 0.6, 1.6)
+    _stamp(canvas, xy, np.zeros_like(sizes), sizes + rim, OUTLINE, 0.85)
+    _stamp(canvas, xy, np.zeros_like(sizes), sizes, colour, 1.0)
 
 
-def rings(canvas: Picture, points: Tensor, scale: float, colour: Colour, radius: float | None = None) -> None:
+def rings(
+    canvas: Picture, points: Tensor, scale: float, colour: Colour, radius: float | NDArray[np.float32] | None = None
+) -> None:
     """Hollow rings with a dark rim, wide enough to show around a dot at the same place, in place."""
-    xy = _places(points, scale)
-    radii = _radii(xy, canvas, radius) * 1.9
-    line = np.clip(radii * 0.22, 0.7, 2.0)
+    xy, sizes = _placed(canvas, points, scale, radius)
+    wide = sizes * 1.9
+    line = np.clip(wide * 0.22, 0.7, 2.0)
     rim = np.clip(line * 0.5, 0.4, 1.0)
-    _stamp(canvas, xy.numpy(), radii - line - rim, radii + line + rim, OUTLINE, 0.7)
-    _stamp(canvas, xy.numpy(), radii - line, radii + line, colour, 1.0)
+    _stamp(canvas, xy, wide - line - rim, wide + line + rim, OUTLINE, 0.7)
+    _stamp(canvas, xy, wide - line, wide + line, colour, 1.0)
 
 
 def _stamp(

@@ -109,10 +109,10 @@ class Sample(Brief):
         return self.original or self
 
     def draw(self, max_side: int | None = 1600) -> Image.Image:
-        """The image with a ring around every point and their number in a corner, the longer side at most `max_side`."""
-        from papm.draw import overlay, to_pil
+        """The image with a ring around every point under its name and their number, the longer side at most `max_side`."""
+        from papm.draw import figure, to_pil
 
-        return to_pil(overlay(self.image, truth=self.points, max_side=max_side))
+        return to_pil(figure(self.image, truth=self.points, name=self.name, max_side=max_side))
 
     def keep(self, mask: Tensor) -> Sample:
         """The same sample with only the points that `mask` picks (bool [n] or indices)."""

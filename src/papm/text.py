@@ -49,6 +49,22 @@ def interval(pair: Sequence[float] | None, to: str = " to ") -> str:
     return to.join(f"{v:.2f}" for v in pair) if pair and all(map(math.isfinite, pair)) else ""
 
 
+def duration(seconds: float | None) -> str:
+    """A time span in two units.
+
+    >>> duration(4.2), duration(75), duration(7384), duration(None)
+    ('4.2 s', '1 min 15 s', '2 h 3 min', '–')
+    """
+    if seconds is None:
+        return "–"
+    if seconds < 60:
+        return f"{seconds:.1f} s"
+    minutes, rest = divmod(round(seconds), 60)
+    if minutes < 60:
+        return f"{minutes} min {rest} s"
+    return f"{minutes // 60} h {minutes % 60} min"
+
+
 class Brief:
     """Base of dataclasses that hold tensors or arrays: a repr that gives their shapes, not their numbers.
 

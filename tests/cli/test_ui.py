@@ -16,12 +16,16 @@ def test_what_is_not_finite_is_null(capsys: pytest.CaptureFixture[str]) -> None:
     assert json.loads(capsys.readouterr().out) == expected
 
 
-@pytest.mark.parametrize(("total", "told"), [(3, "1/3"), (0, "1/?")])
-def test_items_are_told_in_a_log(monkeypatch: pytest.MonkeyPatch, total: int, told: str) -> None:
+@pytest.mark.parametrize(
+    ("total", "done", "told"),
+    [(3, 0, "1/3, 4 min 0 s left"), (0, 0, "1/?"), (12, 8, "9/12, 6 min 0 s left"), (2, 1, "2/2")],
+)
+def test_items_are_told_in_a_log(monkeypatch: pytest.MonkeyPatch, total: int, done: int, told: str) -> None:
     said: list[str] = []
     monkeypatch.setattr(ui, "note", said.append)
-    with ui.items("counting", total) as advance:
+    with ui.items("counting", total, done) as advance:
         advance.log.said -= 11
+        advance.start -= 120  # for one item; those done before took no time
         advance()
     assert said == [f"counting: {told}"]
 

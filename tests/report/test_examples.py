@@ -26,11 +26,11 @@ def sample(name: str, count: int, size: tuple[int, int] = (40, 60)) -> Sample:
 
 def test_a_sum_of_chances_is_shown_and_not_the_number_of_points(monkeypatch: pytest.MonkeyPatch) -> None:
     shown: list[Any] = []
-    monkeypatch.setattr(examples, "overlay", lambda image, *a, count=None, **k: shown.append(count) or image)
+    monkeypatch.setattr(examples, "panel", lambda pictures, titles: shown.append(titles))
     image, where = torch.zeros(3, 40, 60, dtype=torch.uint8), torch.tensor([[3.0, 4.0]])
     examples.example(image, sample("a", 1), Prediction(0.6, (40, 60), points=where))
     examples.example(image, sample("a", 1), Prediction(0.6, (40, 60), torch.full((1, 5, 8), 0.015), 8, where))
-    assert shown == [None, 0.6, None, 0.6, None]  # truth; points with their sum; truth, map, the points of the map
+    assert shown == [["annotated: 1", "points: 0.6"], ["annotated: 1", "density: 0.6", "points: 1"]]
 
 
 class FakeCounter:
@@ -74,7 +74,7 @@ def test_panels_have_three_pictures_and_two_without_a_density(tmp_path: Path) ->
     two: Any = FakeCounter(density=False)
     wide = read_image(save_examples(three, dataset, tmp_path / "a")[0]).shape[-1]
     less = read_image(save_examples(two, dataset, tmp_path / "b")[0]).shape[-1]
-    assert 300 <= wide < 320 and 200 <= less < 220
+    assert 3 * 800 + 100 <= wide < 3 * 800 + 260 and 2 * 800 <= less < 2 * 800 + 30  # a colour bar beside the density
 
 
 @pytest.mark.parametrize("size", [(1200, 2000), (2000, 1200)])

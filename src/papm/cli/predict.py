@@ -36,6 +36,9 @@ def predict(
     count: Count = None,
     precision: Precision = "32",
     beside: Beside = None,
+    resume: Annotated[
+        bool, Option("--resume", help="Go on with the prediction in --out; videos are counted anew.")
+    ] = False,
     json: Json = False,
 ) -> None:
     """Count in images: counts.csv, points.csv, results.json and a picture for each; in videos, the count over time.
@@ -48,10 +51,13 @@ def predict(
 
     papm predict runs/first photos/ --with runs/second
 
+    papm predict runs/first photos/ --out results --resume
+
     papm predict runs/first gate-3.mp4 --every 5
     """
     from papm.data.readers.regions import open_regions
     from papm.predict import folder
+    from papm.predict.journal import Journal, asked_of
     from papm.predict.results import file_names, image_names
     from papm.predict.video import is_video_name, opencv
     from papm.predict.video_counts import VIDEOS, CountedVideo
@@ -66,15 +72,20 @@ def predict(
     named = dict(zip(files, image_names(files)))
     videos = {f: named.pop(f) for f in files if is_video_name(f.name)}
     pictures = dict(zip(named, file_names(list(named.values()))))
-    if named and (earlier := folder.earlier(out, {f"{p}.png" for p in pictures.values()} if overlays else set())):
+    journal = Journal(out, asked_of(counter, points, roi), resume)
+    drawn = {f"{p}.png" for p in pictures.values()} if overlays else set()
+    if named and not resume and (earlier := folder.earlier(out, drawn)):
         ui.note(earlier)
-    counted = folder.ImageFiles(out, counter, points, overlays, regions)
+    counted = folder.ImageFiles(out, counter, points, overlays, regions, journal)
     films = [CountedVideo(n, out / VIDEOS / p) for n, p in zip(videos.values(), file_names(list(videos.values())))]
     for film in (film for film in films if film.folder.exists()):
         ui.note(f"{film.folder}: holds an earlier result, which is written over")
     try:
         if named:
-            with ui.items("counting", len(named)) as advance:
+            known = counted.recall(named, pictures)
+            if resume:
+                ui.note(f"{out}: {known} of {n_of(len(named), 'image')} counted before.")
+            with ui.items("counting", len(named), known) as advance:
                 counted.count(named, pictures, advance, advance.part)
         for path, film in zip(videos, films):
             _film(film, path, counted, every)
@@ -86,7 +97,9 @@ def predict(
         if not done and not begun:
             raise
         counts = [f"{done} of {n_of(len(named), 'image')}", *begun] if named else begun
-        ui.note(f"Stopped after {', '.join(counts)}; what was counted is in {out}.")
+        ui.note(
+            f"Stopped after {', '.join(counts)}; what was counted is in {out}.{' Go on with --resume.' if named else ''}"
+        )
         raise Exit(1) from None
     _show(counted, films, json)
     raise Exit(2 if counted.faults else 0)

@@ -22,6 +22,8 @@ from rich.progress import (
 )
 from rich.table import Table
 
+from papm.text import duration
+
 out = Console(highlight=False, emoji=False)  # a file may be called :car:.jpg
 err = Console(stderr=True, highlight=False, emoji=False)
 
@@ -95,10 +97,10 @@ class Log:
 class _Items:
     """Called once per item."""
 
-    def __init__(self, progress: Progress, task: TaskID, what: str, total: int) -> None:
+    def __init__(self, progress: Progress, task: TaskID, what: str, total: int, done: int = 0) -> None:
         self.progress, self.task, self.what, self.log = progress, task, what, Log()
-        self.total: int | str = total or "?"
-        self.done, self.began = 0, time.monotonic()
+        self.total, self.done, self.before = total, done, done
+        self.start = self.began = time.monotonic()  # of all items, and of the present one
 
     def __call__(self) -> None:
         self.done, self.began = self.done + 1, time.monotonic()
@@ -118,11 +120,14 @@ class _Items:
             self.log(lambda: f"{self._far()}, tile {done}/{total} of the next")
 
     def _far(self) -> str:
-        return f"{self.what}: {self.done}/{self.total}"
+        now, more = self.done - self.before, self.total - self.done
+        left = f", {duration((time.monotonic() - self.start) / now * more)} left" if now > 0 and more > 0 else ""
+        return f"{self.what}: {self.done}/{self.total or '?'}{left}"
 
 
 @contextmanager
-def items(what: str, total: int) -> Iterator[_Items]:
-    """A bar over a number of items; 0 where nobody knows how many."""
+def items(what: str, total: int, done: int = 0) -> Iterator[_Items]:
+    """A bar over a number of items, 0 where nobody knows how many; `done` of them before."""
     with bar() as progress:
-        yield _Items(progress, progress.add_task(what, total=total or None, note=""), what, total)
+        task = progress.add_task(what, total=total or None, completed=done, note="")
+        yield _Items(progress, task, what, total, done)

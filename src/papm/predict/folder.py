@@ -8,9 +8,10 @@ from pathlib import Path
 
 from torch import Tensor
 
-from papm.draw import overlay, save_png
+from papm.draw import from_pil, save_png
 from papm.errors import DataError
 from papm.images import find_images, frames, image_size, nearly_black, read_image
+from papm.predict.journal import JOURNAL, Counted, Journal, light
 from papm.predict.prediction import Prediction
 from papm.predict.results import COUNTS, POINTS, RESULTS, write_results
 from papm.predict.source import Source, read_ahead
@@ -67,10 +68,21 @@ class ImageFiles:
     points: bool = True
     overlays: bool = True
     regions: Regions | None = None
-    predictions: list[Prediction] = field(default_factory=list)
+    journal: Journal | None = None
+    counted: dict[Path, Counted] = field(default_factory=dict)
     faults: list[str] = field(default_factory=list)  # a sentence for each file that cannot be read
-    dark: list[str] = field(default_factory=list)
-    stacks: list[str] = field(default_factory=list)
+
+    @property
+    def predictions(self) -> list[Prediction]:
+        """Of the files that could be counted, without their maps."""
+        return [c.prediction for c in self.counted.values()]
+
+    def recall(self, named: Mapping[Path, str], pictures: Mapping[Path, str]) -> int:
+        """Take from the journal what it knows of these files; give their number."""
+        for file, name in named.items():
+            if self.journal and (known := self.journal.find(file, name, self._picture(pictures[file]))):
+                self.counted[file] = known
+        return len(self.counted)
 
     def count(
         self,
@@ -79,42 +91,48 @@ class ImageFiles:
         on_item: Callable[[], None] | None = None,
         on_tile: OnTile | None = None,
     ) -> None:
-        """Count in files with these names; what was counted before an interruption or a full disk is written too."""
+        """Count in those files with these names that were not recalled; what was counted before an interruption or a full disk
+        is written too."""
         try:
-            for file, reading in read_ahead(_read, named):
+            for file, reading in read_ahead(_read, [f for f in named if f not in self.counted]):
                 try:
                     image, several = reading.result()
-                    self._one(file, image, several, named[file], pictures[file], on_tile)
+                    self._one(file, image, several, named[file], self._picture(pictures[file]), on_tile)
                 except DataError as error:  # one bad file among many is named, the others are counted
                     self.faults.append(str(error))
                 if on_item is not None:
                     on_item()
         finally:
-            if self.predictions:
+            if self.journal is not None:
+                self.journal.close()
+            self.counted = {f: self.counted[f] for f in named if f in self.counted}
+            if self.counted:
                 write_results(self.predictions, self.out)
 
-    def _one(self, file: Path, image: Tensor, several: bool, name: str, picture: str, on_tile: OnTile | None) -> None:
+    def _picture(self, name: str) -> Path | None:
+        return self.out / OVERLAYS / f"{name}.png" if self.overlays else None
+
+    def _one(
+        self, file: Path, image: Tensor, several: bool, name: str, picture: Path | None, on_tile: OnTile | None
+    ) -> None:
         region = region_of(self.regions, file)
         made = self.counter.predict(image, points=self.points, name=name, roi=region, on_tile=on_tile)
-        self.predictions.append(made)
-        if nearly_black(image):
-            self.dark.append(name)
-        if several:
-            self.stacks.append(name)
-        if self.overlays:
-            shown = dimmed(image, region)
-            drawn = overlay(shown, made.density, made.stride, points=made.points, count=made.count)
-            save_png(drawn, self.out / OVERLAYS / f"{picture}.png")
+        self.counted[file] = Counted(light(made), nearly_black(image), several)
+        if picture is not None:
+            save_png(from_pil(made.draw(dimmed(image, region))), picture)
+        if self.journal is not None:  # last: what it holds is done
+            self.journal.add(file, picture, self.counted[file])
 
     def warnings(self) -> list[str]:
         """What makes some of the counts doubtful, in sentences."""
         said = []
-        if self.dark:
-            which = f"{self.dark[0]} is" if len(self.dark) == 1 else f"{self.dark[0]} and {len(self.dark) - 1} more are"
+        dark, stacks = ([c.prediction.name for c in self.counted.values() if getattr(c, k)] for k in ("dark", "stack"))
+        if dark:
+            which = f"{dark[0]} is" if len(dark) == 1 else f"{dark[0]} and {len(dark) - 1} more are"
             said.append(f"{which} nearly black; was the model trained on such images? (docs/guide.md, your own data)")
-        if self.stacks:
-            more = len(self.stacks) - 1
-            which = f"{self.stacks[0]} and {more} more hold" if more else f"{self.stacks[0]} holds"
+        if stacks:
+            more = len(stacks) - 1
+            which = f"{stacks[0]} and {more} more hold" if more else f"{stacks[0]} holds"
             said.append(f"{which} several pictures; the first was counted")
         if (more := sum(bool(p.warning) for p in self.predictions)) > 1:  # the first was named when it was counted
             said.append(f"{more} of {len(self.predictions)} images were shrunk like that; {RESULTS} names them")
@@ -131,8 +149,11 @@ def earlier(out: Path, drawn: Collection[str]) -> str:
     try:
         replaced = [name for name in (COUNTS, POINTS, RESULTS) if (out / name).exists()]
         there = {p.name for p in (out / OVERLAYS).glob("*.png")}
+        stopped = not replaced and (out / JOURNAL).exists()
     except OSError:  # writing there will say what is wrong
         return ""
+    if stopped:
+        return f"{out}: holds the journal of a prediction that was stopped, which is replaced; --resume would go on with it"
     if not replaced and not there:
         return ""
     anew, left = len(there.intersection(drawn)), len(there.difference(drawn))

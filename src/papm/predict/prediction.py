@@ -11,7 +11,7 @@ import torch
 from PIL import Image
 from torch import Tensor
 
-from papm.draw import overlay, to_pil
+from papm.draw import LARGEST, figure, overlay, to_pil
 from papm.errors import ConfigError
 from papm.neighbours import spacing
 from papm.predict.pixels import pixels
@@ -59,13 +59,26 @@ class Prediction(Brief):
     def __bool__(self) -> bool:
         return True  # also where nothing was found
 
-    def draw(self, image: Any, max_side: int | None = 1600, *, density: bool = True) -> Image.Image:
-        """Density, points and count over the image (a file, a Pillow image, uint8 [H, W, 3] or [3, H, W]).
+    @property
+    def kinds(self) -> Tensor | None:
+        """The classes of the points, where there are several."""
+        return self.labels if self.points is not None and len(self.class_counts) > 1 else None
 
-        The longer side of the picture is at most `max_side`.
+    def draw(
+        self, image: Any, max_side: int | None = LARGEST, *, density: bool = True, legend: bool = True
+    ) -> Image.Image:
+        """Density and points over the image (a file, a Pillow image, uint8 [H, W, 3] or [3, H, W]), and the `legend`: the
+        name and the count above it, and what the colours mean beside it.
+
+        The longer side of the image is drawn with at most `max_side` pixels; a small image is drawn larger.
         """
-        shown = self.density if density else None
-        return to_pil(overlay(pixels(image), shown, self.stride, self.points, count=self.count, max_side=max_side))
+        shown, ground = self.density if density else None, pixels(image)
+        if not legend:
+            return to_pil(overlay(ground, shown, self.stride, self.points, labels=self.kinds, max_side=max_side))
+        apart = self.class_counts
+        classes = list(zip(self.classes or map(str, range(len(apart))), apart))
+        told: dict[str, Any] = {"labels": self.kinds, "classes": classes, "count": self.count, "name": self.name}
+        return to_pil(figure(ground, shown, self.stride, self.points, max_side=max_side, **told))
 
     def save(self, path: str | Path) -> list[Path]:
         """Write the prediction and give the files: points to a .csv, everything but the map to a .json, the map to a .npy;

@@ -11,7 +11,7 @@ from typing import Any
 
 from torch import Tensor
 
-from papm.draw import overlay
+from papm.draw import overlay, stamped
 from papm.errors import DataError
 from papm.predict.folder import dimmed
 from papm.predict.prediction import Prediction
@@ -111,4 +111,6 @@ def count_video(
 
 
 def _drawn(image: Tensor, found: Prediction) -> Tensor:
-    return overlay(image, found.density, found.stride, points=found.points, count=found.count, corner="top left")
+    """The frame at its own size, with the density, the points and the count on it."""
+    shown = overlay(image, found.density, found.stride, found.points, labels=found.kinds, min_side=None)
+    return stamped(shown, found.count)

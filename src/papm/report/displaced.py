@@ -9,7 +9,7 @@ from torch import Tensor
 from papm.draw import from_pil, overlay, to_pil
 from papm.marks import OUTLINE
 
-SIDE = 480  # px of a picture
+SIDE = 640  # px of a picture
 LEAST = 64  # px of an image that are shown, so that one sees what it is of
 FINE = 3  # lines are drawn this many times larger and shrunk: smooth
 
@@ -44,4 +44,4 @@ def draw_moved(image: Tensor, before: Tensor, after: Tensor, place: tuple[int, i
         pen.line(ends, fill=OUTLINE, width=4 * FINE)
         pen.line(ends, fill=(255, 255, 255), width=2 * FINE)
     lined = from_pil(sheet.resize((SIDE, SIDE), Image.Resampling.LANCZOS))
-    return overlay(lined, points=now, truth=was, label=False)
+    return overlay(lined, points=now, truth=was, min_side=None)

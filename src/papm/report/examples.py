@@ -7,14 +7,13 @@ from pathlib import Path
 from torch import Tensor
 
 from papm.data.base import Dataset
-from papm.draw import Corner, number, overlay, panel, save_png
+from papm.draw import figure, number, overlay, panel, save_png, title_size
 from papm.predict.prediction import Prediction
 from papm.predict.predictor import Counter
 from papm.predict.results import file_names
 from papm.structures import Sample
 
 LONGEST = 900  # px, the longer side of each picture of a panel
-SIDE: Corner = "top left"  # of the figure in all pictures of a panel
 
 
 def save_examples(counter: Counter, dataset: Dataset, folder: Path, count: int = 6) -> list[Path]:
@@ -50,17 +49,16 @@ def spread(counts: list[int], want: int) -> list[int]:
 def example(image: Tensor, sample: Sample, prediction: Prediction) -> Tensor:
     """uint8 [3, h, w]: the image with its true points, the predicted density over it, the predicted points on it."""
     found, true = number(prediction.count), number(sample.count)
-    pictures = [overlay(image, truth=sample.points, max_side=LONGEST, corner=SIDE)]
-    titles = ["annotated points"]
+    pictures = [overlay(image, truth=sample.points, max_side=LONGEST)]
+    titles = [f"annotated: {true}"]
     if prediction.density is not None:
-        tinted = overlay(
-            image, prediction.density, prediction.stride, count=prediction.count, max_side=LONGEST, corner=SIDE
-        )
-        pictures.append(tinted)
-        titles.append(f"density: predicted {found}, true {true}")
+        text = title_size(pictures[0].shape[-2])
+        shown = figure(image, prediction.density, prediction.stride, headed=False, text=text, max_side=LONGEST)
+        pictures.append(shown)
+        titles.append(f"density: {found}")
     if prediction.points is not None:
         # Beside a map the number of points; a network that gives points alone may sum probabilities, which is not their number.
-        count = prediction.count if prediction.density is None else None
-        pictures.append(overlay(image, points=prediction.points, count=count, max_side=LONGEST, corner=SIDE))
-        titles.append("predicted points" if prediction.density is not None else f"predicted {found}, true {true}")
+        said = found if prediction.density is None else number(len(prediction.points))
+        pictures.append(overlay(image, points=prediction.points, labels=prediction.kinds, max_side=LONGEST))
+        titles.append(f"points: {said}")
     return panel(pictures, titles)

@@ -21,6 +21,7 @@ from torch import Tensor
 from papm.errors import DataError
 from papm.files import write_text
 from papm.images import read_image
+from papm.text import duration as duration
 from papm.version import __version__
 
 log = logging.getLogger(__name__)
@@ -130,19 +131,3 @@ def whole(value: float | None) -> str:
     ('30,000', '–')
     """
     return "–" if value is None else f"{value:,.0f}"
-
-
-def duration(seconds: float | None) -> str:
-    """A time span in two units.
-
-    >>> duration(4.2), duration(75), duration(7384), duration(None)
-    ('4.2 s', '1 min 15 s', '2 h 3 min', '–')
-    """
-    if seconds is None:
-        return "–"
-    if seconds < 60:
-        return f"{seconds:.1f} s"
-    minutes, rest = divmod(round(seconds), 60)
-    if minutes < 60:
-        return f"{minutes} min {rest} s"
-    return f"{minutes // 60} h {minutes % 60} min"

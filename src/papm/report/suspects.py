@@ -107,13 +107,13 @@ def tightness(sample: Sample) -> float:
 
 def plain(sample: Sample, image: Tensor) -> Tensor:
     """The image with its points."""
-    return overlay(image, points=sample.points_inside, max_side=LONGEST, label=False)
+    return overlay(image, points=sample.points_inside, max_side=LONGEST)
 
 
 def doubled(sample: Sample, image: Tensor) -> Tensor:
     """The image with its points, a ring around the repeated ones."""
     again = sample.points[repeated(sample.points) & sample.inside]
-    return overlay(image, points=sample.points_inside, truth=again, max_side=LONGEST, label=False)
+    return overlay(image, points=sample.points_inside, truth=again, max_side=LONGEST)
 
 
 def beyond(sample: Sample, image: Tensor) -> Tensor:
@@ -123,7 +123,7 @@ def beyond(sample: Sample, image: Tensor) -> Tensor:
     ground = F.pad(image, (edge, edge, edge, edge), value=110)
     limit = sample.points.new_tensor([w, h]) + (2 * edge - 6)
     moved = (sample.points + edge).clamp(min=6).minimum(limit)
-    return overlay(ground, points=moved, truth=moved[~sample.inside], max_side=LONGEST, label=False)
+    return overlay(ground, points=moved, truth=moved[~sample.inside], max_side=LONGEST)
 
 
 def _most(items: Sequence[Item], measure: Callable[[Sample], float]) -> list[Item]:

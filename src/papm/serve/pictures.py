@@ -36,7 +36,7 @@ def density_layer(density: Tensor, stride: int) -> dict[str, Any]:
 
 def preview(image: Tensor) -> bytes:
     """uint8 [3, H, W] as a JPEG, its long side at most PREVIEW pixels."""
-    small = overlay(image, max_side=PREVIEW, label=False)
+    small = overlay(image, max_side=PREVIEW, min_side=None)
     stream = io.BytesIO()
     Image.fromarray(small.permute(1, 2, 0).contiguous().numpy()).save(stream, "JPEG", quality=88)
     return stream.getvalue()
