@@ -20,7 +20,7 @@ from papm.config import BACKGROUND_WEIGHT, displacement
 from papm.data import resize
 from papm.errors import CheckpointError, ConfigError, PapmError
 from papm.files import write_atomic
-from papm.inference import LARGEST_FRAME, Inference
+from papm.inference import LARGEST_FRAME, Calibration, Inference
 from papm.registry import check_options
 from papm.untrusted import brief
 from papm.version import __version__
@@ -138,6 +138,15 @@ def read(path: Path) -> dict[str, Any]:
     if number > FORMAT:
         raise CheckpointError(f"{path}: written by a newer papm ({version}); upgrade to read it")
     return values
+
+
+def store_calibration(path: Path, calibration: Calibration | None, out: Path | None = None) -> None:
+    """Write a model again with a calibration, or without, in its place or at `out`; all else in the file stays."""
+    inference = load(path)[0].inference
+    assert inference is not None  # a file that does not say it counts as its settings meant
+    values = read(path)
+    values["papm"] = {**values["papm"], "inference": replace(inference, calibration=calibration).to_mapping()}
+    write_atomic(out or path, lambda stream: write(values, stream))
 
 
 def load(path: Path) -> tuple[ModelSpec, dict[str, Tensor]]:

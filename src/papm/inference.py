@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, field, fields
+from dataclasses import asdict, dataclass, field, fields
 from typing import Any
 
 from papm import imagenet
@@ -17,8 +17,35 @@ LARGEST_FRAME = 1024  # px around an image: a file must not make us fill the mem
 LARGEST_WINDOW = 16_384
 MOST_CLASSES = 2000
 DECODINGS = ("sum", "threshold", "expected")
+LARGEST_FACTOR = 100.0  # a model that is farther off than this counts something else
 
 Colour = tuple[float, float, float]
+
+
+@dataclass(frozen=True)
+class Calibration:
+    """A factor for the counts of a model, fitted on checked images: its 95 % interval, and the leave-one-out MAE of these
+    images without it and with it.
+
+    >>> Calibration(1.25, 1.1, 1.4, 12, 30.0, 18.5)
+    Calibration(scale=1.25, low=1.1, high=1.4, images=12, mae_before=30.0, mae_after=18.5)
+    """
+
+    scale: float
+    low: float
+    high: float
+    images: int
+    mae_before: float
+    mae_after: float
+
+    def __post_init__(self) -> None:
+        values, least = (self.scale, self.low, self.high), 1 / LARGEST_FACTOR
+        if not _numbers(values, 3) or not least <= self.scale <= LARGEST_FACTOR or not 0 < self.low <= self.high:
+            raise ConfigError(f"a calibration is a factor from {least:g} to {LARGEST_FACTOR:g}, not {brief(values)}")
+        if not isinstance(self.images, int) or isinstance(self.images, bool) or self.images < 1:
+            raise ConfigError(f"a calibration is made from a number of images, not {brief(self.images)}")
+        if not _numbers((self.mae_before, self.mae_after), 2) or min(self.mae_before, self.mae_after) < 0:
+            raise ConfigError(f"the errors of a calibration are two numbers, not {brief(self.mae_after)}")
 
 
 @dataclass(frozen=True)
@@ -29,6 +56,7 @@ class Inference:
     Its count is the `sum` of a density map, or of proposals the number above the `threshold` ½ or the `expected` count, which
     undoes what `background` weighed in the loss. `scales`: the least, median and largest factor of resizing in training.
     `window`: the image is counted in windows of so many pixels, those that the network was trained with; 0: as a whole.
+    `calibration`: what counts and maps are multiplied by at the end; None: nothing.
 
     >>> stored = Inference(frame=32, decode="expected", classes=("car", "bus")).to_mapping()
     >>> stored["frame"], Inference.from_mapping(stored).classes
@@ -44,6 +72,12 @@ class Inference:
     classes: tuple[str, ...] = ()
     scales: tuple[float, ...] = ()
     window: int = 0
+    calibration: Calibration | None = None
+
+    @property
+    def factor(self) -> float:
+        """What counts are multiplied by."""
+        return 1.0 if self.calibration is None else self.calibration.scale
 
     def __post_init__(self) -> None:
         for name, most in (("frame", LARGEST_FRAME), ("window", LARGEST_WINDOW)):
@@ -63,12 +97,15 @@ class Inference:
             raise ConfigError(f"classes are at most {MOST_CLASSES} names, not {brief(self.classes)}")
         if self.scales != () and (not _numbers(self.scales, 3) or min(self.scales) <= 0):
             raise ConfigError(f"scales are three factors, not {brief(self.scales)}")
+        if not isinstance(self.calibration, Calibration | None):
+            raise ConfigError(f"a calibration is a factor with its figures, not {brief(self.calibration)}")
 
     def to_mapping(self) -> dict[str, Any]:
-        """Plain types, as stored."""
+        """Plain types, as stored; a model that is not calibrated is one that earlier versions read."""
         values = {f.name: getattr(self, f.name) for f in fields(self)}
-        plain = {k: list(v) if isinstance(v, tuple) else v for k, v in values.items()}
-        return {**plain, "resize": bounds(self.resize)}
+        plain = {k: list(v) if isinstance(v, tuple) else v for k, v in values.items() if k != "calibration"}
+        calibrated = {} if self.calibration is None else {"calibration": asdict(self.calibration)}
+        return {**plain, "resize": bounds(self.resize), **calibrated}
 
     @staticmethod
     def from_mapping(values: Mapping[str, Any]) -> Inference:
@@ -81,6 +118,13 @@ class Inference:
         rule = given.get("resize", {})
         if not isinstance(rule, Mapping) or not set(rule) <= {f.name for f in fields(Resize)}:
             raise ConfigError(f"resize is bounds of the sides of an image, not {brief(rule)}")
+        found = given.get("calibration")
+        if isinstance(found, Mapping):
+            if set(found) != {f.name for f in fields(Calibration)}:
+                raise ConfigError(
+                    f"a calibration has entries that this papm does not know, or lacks some: {brief(found)}"
+                )
+            given["calibration"] = Calibration(**found)
         return Inference(**{**given, "resize": Resize(**rule)})
 
 

@@ -113,6 +113,8 @@ def answer(prediction: Prediction, density: str = "png") -> dict[str, Any]:
         "height": height,
         "points": _points(prediction),
     }
+    if prediction.raw_count is not None:
+        made["raw_count"] = prediction.raw_count
     if prediction.warning:
         made["warning"] = prediction.warning
     apart = prediction.class_counts
