@@ -20,7 +20,7 @@ from papm.data.splits import Splits
 from papm.data.splits import choose as choose_splits
 from papm.engine import auto
 from papm.engine.build import resolve, with_bounds
-from papm.engine.calibration import Calibration, calibrate
+from papm.engine.calibration import Calibration, add_interval, calibrate
 from papm.engine.count_split import count_split
 from papm.engine.evaluate import Evaluation
 from papm.errors import ConfigError, PapmError, unknown
@@ -253,6 +253,7 @@ __all__ = [
     "Evaluation",
     "Localization",
     "Run",
+    "add_interval",
     "calibrate",
     "choose",
     "configure",

@@ -20,7 +20,7 @@ from papm.config import BACKGROUND_WEIGHT, displacement
 from papm.data import resize
 from papm.errors import CheckpointError, ConfigError, PapmError
 from papm.files import write_atomic
-from papm.inference import LARGEST_FRAME, Calibration, Inference
+from papm.inference import LARGEST_FRAME, Inference
 from papm.registry import check_options
 from papm.untrusted import brief
 from papm.version import __version__
@@ -140,12 +140,12 @@ def read(path: Path) -> dict[str, Any]:
     return values
 
 
-def store_calibration(path: Path, calibration: Calibration | None, out: Path | None = None) -> None:
-    """Write a model again with a calibration, or without, in its place or at `out`; all else in the file stays."""
+def change_inference(path: Path, out: Path | None = None, **changes: Any) -> None:
+    """Write a model again with another contract, in its place or at `out`; all else in the file stays."""
     inference = load(path)[0].inference
     assert inference is not None  # a file that does not say it counts as its settings meant
     values = read(path)
-    values["papm"] = {**values["papm"], "inference": replace(inference, calibration=calibration).to_mapping()}
+    values["papm"] = {**values["papm"], "inference": replace(inference, **changes).to_mapping()}
     write_atomic(out or path, lambda stream: write(values, stream))
 
 

@@ -16,8 +16,9 @@ from papm import checkpoint, models
 from papm.checkpoint import ModelSpec
 from papm.config import to_mapping
 from papm.engine.build import resolve
+from papm.engine.calibration import take_away
 from papm.errors import ConfigError, DataError, PapmError
-from papm.inference import Calibration, Inference
+from papm.inference import Calibration, CountInterval, Inference
 from papm.predict.ensemble import Ensemble
 from papm.predict.predictor import Counter
 
@@ -79,11 +80,11 @@ def test_all_else_in_a_checkpoint_stays(tmp_path: Path) -> None:
     file = model(tmp_path, "nowhere") / "best.ckpt"
     values = checkpoint.read(file)
     torch.save({**values, "training": {"step": 3}}, file)
-    checkpoint.store_calibration(file, FOUND)
+    checkpoint.change_inference(file, calibration=FOUND)
     stored = checkpoint.read(file)
     assert stored["training"] == {"step": 3} and checkpoint.load(file)[0].inference == Inference(calibration=FOUND)
     assert all(torch.equal(v, stored["state_dict"][k]) for k, v in values["state_dict"].items())
-    checkpoint.store_calibration(file, None)
+    checkpoint.change_inference(file, calibration=None)
     assert checkpoint.read(file)["papm"] == values["papm"]  # what earlier versions read
 
 
@@ -102,6 +103,41 @@ def test_a_stored_calibration_is_checked(wrong: dict[str, Any]) -> None:
     for other in (3, [1.0, 2.0], "2"):
         with pytest.raises(ConfigError, match="calibration"):
             Inference.from_mapping({**stored, "calibration": other})
+
+
+@pytest.mark.parametrize(
+    "wrong", [{"width": -1.0}, {"width": None}, {"images": 0}, {"images": 2.5}, {"level": 1.0}, {"x": 1}], ids=str
+)
+def test_a_stored_interval_is_checked(wrong: dict[str, Any]) -> None:
+    stored = replace(Inference(), interval=CountInterval(1.5, 12), calibrated_on=("a", "b")).to_mapping()
+    assert Inference.from_mapping(stored).interval == CountInterval(1.5, 12)
+    assert Inference.from_mapping(stored).calibrated_on == ("a", "b")
+    with pytest.raises(ConfigError, match="interval"):
+        Inference.from_mapping({**stored, "interval": {**stored["interval"], **wrong}})
+    for other in ([3], "a", ["a"] * 5001):
+        with pytest.raises(ConfigError, match="calibrated_on"):
+            Inference.from_mapping({**stored, "calibrated_on": other})
+
+
+def test_an_interval_is_of_images_that_the_factor_is_not_of(place: Path) -> None:
+    run = place / "run"
+    papm.calibrate(run, place / "new")
+    with pytest.raises(DataError, match=r"8 of 8 images, .* are among those that the model was calibrated on"):
+        papm.add_interval(run, place / "new")
+    with pytest.raises(DataError, match=r"needs 9 checked images .* not 3: check 6 more images"):
+        papm.add_interval(run, photos(place / "few", [9] * 3, seed=20))
+    scale = Counter.load(run, "cpu").inference.factor
+    found = papm.add_interval(run, photos(place / "more", [20, 30] * 6, seed=21))
+    stored = Counter.load(run, "cpu")
+    assert stored.inference.interval == found and stored.inference.factor == scale and found.images == 12
+    made = stored.predict(place / "new" / "0.png")
+    assert made.interval == found.around(made.count)
+    papm.calibrate(run, place / "new")  # the interval was of other counts
+    assert Counter.load(run, "cpu").inference.interval is None
+    take_away(run)
+    assert Counter.load(run, "cpu").inference == Inference()
+    papm.add_interval(run, place / "more")  # without a factor too
+    assert Counter.load(run, "cpu").inference.interval is not None
 
 
 @pytest.mark.parametrize(("select", "split", "words"), [("last", "train", "trained on"), ("val", "val", "chosen by")])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import json
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 
@@ -52,6 +53,23 @@ def test_calibrate_eval_and_off(place: Path, run_papm: Papm) -> None:
     assert "raw" not in json.loads(run_papm("eval", run, new, "--json")[1])
     together = json.loads(run_papm("eval", run, new, "--with", place / "b.ckpt", "--json")[1])
     assert list(together["calibration"]) == ["b.ckpt"] and together["raw"]["mae"] > together["mae"]
+
+
+def test_an_interval_and_what_it_holds(place: Path, run_papm: Papm) -> None:
+    run, new = place / "run", place / "new"
+    code, _, said = run_papm("calibrate", run, new, "--interval")
+    assert code == 2 and "needs 9 checked images" in said and "check 3 more images" in said
+    for k in range(6, 12):
+        shutil.copy(new / f"{k - 6}.txt", new / f"{k}.txt")
+        Image.open(new / f"{k - 6}.png").rotate(180).save(new / f"{k}.png")
+    code, said, _ = run_papm("calibrate", run, new, "--interval")
+    assert code == 0 and "Interval of 90 % from 12 checked images: a count of 100 is " in said
+    assert json.loads(run_papm("eval", run, new, "--json")[1])["interval"]["coverage"] >= 0.9
+    assert "Intervals of 90 % hold the truth of" in run_papm("eval", run, new)[1]
+    code, said, _ = run_papm("predict", run, new / "0.png", "--out", place / "out")
+    assert code == 0 and " to " in said.splitlines()[0]
+    found = json.loads(run_papm("predict", run, new / "0.png", "--out", place / "out", "--json")[1])[0]
+    assert found["interval"][0] < found["count"] < found["interval"][1]
 
 
 def test_wrong_usage_is_one_sentence(place: Path, run_papm: Papm) -> None:

@@ -20,7 +20,7 @@ from papm import checkpoint, models
 from papm.checkpoint import ModelSpec
 from papm.data.base import Dataset
 from papm.data.resize import Resize
-from papm.inference import Calibration
+from papm.inference import Calibration, CountInterval
 from papm.predict.ensemble import Ensemble
 from papm.predict.predictor import Counter
 from papm.predict.results import write_results
@@ -112,6 +112,30 @@ def test_files_hold_both_counts(tmp_path: Path) -> None:
     assert (tmp_path / "counts.csv").read_text().startswith("image,count\n")
 
 
+def test_a_model_that_knows_an_interval_gives_it_with_every_count(tmp_path: Path) -> None:
+    _, counter = pair("tiny", activation="abs")
+    counter.change(interval=CountInterval(2.0, 12))
+    found = counter.predict(picture(), name="a.png")
+    half = 2 * found.count**0.5
+    assert found.interval == pytest.approx((max(0, found.count - half), found.count + half))
+    write_results([found, replace(found, name="b.png", interval=None)], tmp_path)
+    rows = list(csv.DictReader((tmp_path / "counts.csv").open()))
+    assert list(rows[0]) == ["image", "count", "raw_count", "low", "high"] and rows[1]["low"] == ""
+    assert [float(rows[0]["low"]), float(rows[0]["high"])] == pytest.approx(found.interval, abs=1e-3)
+    stored = json.loads((tmp_path / "results.json").read_text())
+    assert stored[0]["interval"] == pytest.approx(found.interval, abs=1e-3) and "interval" not in stored[1]
+
+
+def test_an_image_that_is_unlike_the_training_has_no_interval() -> None:
+    _, counter = pair("tiny", activation="abs")
+    counter.change(interval=CountInterval(2.0, 12), scales=(0.99, 1.0, 1.0))
+    assert counter.predict(picture()).interval is not None
+    large = counter.predict(picture(200, 200))
+    assert large.warning and large.interval is None
+    other = Counter(counter.network, replace(counter.spec, inference=counter.inference), "cpu", scale=1.0)
+    assert other.predict(picture()).interval is None
+
+
 def test_another_way_to_count_is_not_calibrated(caplog: pytest.LogCaptureFixture) -> None:
     raw, counter = pair("p2pnet", trunk="tiny", decode="threshold")
     other = Counter(counter.network, counter.spec, "cpu", count="expected")
@@ -124,10 +148,12 @@ def test_the_web_application_answers_the_same() -> None:
     from papm.serve.counting import Limits, Upload, count
 
     _, counter = pair("tiny", activation="abs")
+    counter.change(interval=CountInterval(2.0, 12))
     stream = io.BytesIO()
     Image.fromarray(picture().permute(1, 2, 0).numpy()).save(stream, "png")
     answer, made = count(counter, Upload(stream.getvalue(), "a.png"), limits=Limits()), counter.predict(picture())
     assert (answer["count"], answer["raw_count"]) == (made.count, made.raw_count)
+    assert made.interval is not None and answer["interval"] == list(made.interval)
 
 
 def test_the_frames_of_a_video_count_the_same(tmp_path: Path) -> None:

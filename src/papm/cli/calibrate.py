@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import asdict
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 from typer import Argument, Option
 
@@ -12,8 +12,14 @@ from papm.cli import ui
 from papm.cli.options import DATA, Json, Model, Options
 from papm.errors import ConfigError
 
+if TYPE_CHECKING:
+    from papm.inference import Calibration, CountInterval
+
 SPLIT = "Which images; needed where the data has several splits, never test."
 OUT = "Write the calibrated model to this file and leave MODEL as it is."
+INTERVAL = (
+    "Leave the factor as it is and learn how far counts may be off: nine images or more, which the factor is not of."
+)
 
 
 def calibrate(
@@ -21,8 +27,9 @@ def calibrate(
     data: Annotated[str | None, Argument(help=f"Checked images with points: {DATA}", show_default=False)] = None,
     options: Options = None,
     split: Annotated[str | None, Option(help=SPLIT, show_default=False)] = None,
+    interval: Annotated[bool, Option("--interval", help=INTERVAL)] = False,
     out: Annotated[Path | None, Option(help=OUT, show_default=False)] = None,
-    off: Annotated[bool, Option("--off", help="Take the calibration of MODEL away.")] = False,
+    off: Annotated[bool, Option("--off", help="Take factor and interval of MODEL away.")] = False,
     json: Json = False,
 ) -> None:
     """Fit a factor for the counts of a model on a few checked images, and store it with the model.
@@ -34,31 +41,48 @@ def calibrate(
 
     papm calibrate runs/first checked/
 
-    papm calibrate runs/first checked/ --out calibrated.ckpt
+    papm calibrate runs/first more-checked/ --interval
 
     papm calibrate runs/first --off
     """
     from papm import api, checkpoint
     from papm.data import spec
+    from papm.engine.calibration import take_away
 
-    file = checkpoint.resolve(model.expanduser())
-    place = out or file
+    place = out or checkpoint.resolve(model.expanduser())
     if out is not None and out.suffix != ".ckpt":
         raise ConfigError(f"{out}: the name of a model ends in .ckpt")
     if off:
-        if data is not None or split is not None:
+        if data is not None or split is not None or interval:
             raise ConfigError("--off takes no data: papm calibrate MODEL --off")
-        checkpoint.store_calibration(file, None, out)
+        take_away(model, out)
         ui.print_json({"model": str(place), "calibration": None}) if json else ui.say(f"{place}: not calibrated")
         return
     if data is None:
         raise ConfigError("give checked images, papm calibrate MODEL DATA, or --off to take a calibration away")
+    how = spec.reader_options(spec.parse(data)[0], options)
+    learn = api.add_interval if interval else api.calibrate
     with ui.items("counting", 0) as advance:
-        how = spec.reader_options(spec.parse(data)[0], options)
-        found = api.calibrate(model, data, split=split, options=how, out=out, on_item=advance, on_tile=advance.part)
+        found = learn(model, data, split=split, options=how, out=out, on_item=advance, on_tile=advance.part)
     if json:
-        ui.print_json({"model": str(place), "data": data, "calibration": asdict(found)})
-        return
-    ui.say(f"Factor {found.scale:.3f} (95 % {found.low:.3f} to {found.high:.3f}) from {found.images} checked images")
-    ui.say(f"MAE of each image with the factor of the others: {found.mae_after:.2f}; without it {found.mae_before:.2f}")
-    ui.say(f"Stored in {place}: counts and maps are multiplied by it; papm calibrate {place} --off takes it away")
+        ui.print_json({"model": str(place), "data": data, "interval" if interval else "calibration": asdict(found)})
+    else:
+        _show(found, place)
+
+
+def _show(found: Calibration | CountInterval, place: Path) -> None:
+    """What was learned, what it is worth, where it is."""
+    from papm.inference import Calibration
+
+    if isinstance(found, Calibration):
+        ends = f"95 % {found.low:.3f} to {found.high:.3f}"
+        ui.say(f"Factor {found.scale:.3f} ({ends}) from {found.images} checked images")
+        ui.say(
+            f"MAE, each image with the factor of the others: {found.mae_after:.2f}; without it {found.mae_before:.2f}"
+        )
+    else:
+        low, high = found.around(100.0)
+        ui.say(
+            f"Interval of {100 * found.level:g} % from {found.images} checked images: a count of 100 is {low:.0f} to {high:.0f}"
+        )
+    ui.say(f"Stored in {place}: counts have it from now on; papm calibrate {place} --off takes it away")

@@ -15,6 +15,7 @@ from papm.data.resize import OPTIONS
 from papm.data.spec import open_split
 from papm.engine.evaluate import Evaluation, write_evaluation
 from papm.engine.result import scores
+from papm.metrics.conformal import coverage
 from papm.metrics.counting import JHU_LEVELS, NWPU_LEVELS, CountingScore, by_level, counting_errors
 from papm.predict.ensemble import Ensemble
 from papm.predict.predictor import Counter
@@ -29,7 +30,7 @@ def opened(
     counter = how.open(model)
     with ui.err.status("reading annotations"):
         dataset = open_split(data, split, options)
-    about = {"data": data, "split": dataset.split, "model": str(model), "method": counter.spec.method}
+    about: dict[str, Any] = {"data": data, "split": dataset.split, "model": str(model), "method": counter.spec.method}
     if factors := _factors(counter):
         about["calibration"] = factors if how.beside else next(iter(factors.values()))
     return counter, dataset, about
@@ -65,16 +66,25 @@ def count_split(
         found = api.evaluate(counter, dataset, "game" if grid else "counts", resize=rule, **hear)
     if out is not None:
         write_evaluation(out, found)
+    if isinstance(counter, Counter) and (known := counter.inference.interval) is not None:
+        ends = [known.around(count) for count in found.predicted]
+        about["interval"] = {"level": known.level, "coverage": coverage(ends, found.truth)}
     if json:
         ui.print_json({**about, **as_json(found, dataset.name)})
     else:
         show(found, dataset.name, f"{data} {dataset.split}: {n_of(found.score.n, 'image')}")
-        if found.raw:
-            factors = ", ".join(
-                f"{factor:.3f} ({name})".removesuffix(" ()") for name, factor in _factors(counter).items()
-            )
-            raw = counting_errors(found.raw, found.truth).mae
-            ui.say(f"Calibrated: counts are multiplied by {factors}; MAE without it {raw:.2f}")
+        _say_calibrated(found, counter, about.get("interval"))
+
+
+def _say_calibrated(found: Evaluation, counter: Counter | Ensemble, known: Mapping[str, float] | None) -> None:
+    """That counts were multiplied, and what they would be worth without; how often intervals held the truth."""
+    if found.raw:
+        each = ", ".join(f"{factor:.3f} ({name})".removesuffix(" ()") for name, factor in _factors(counter).items())
+        raw = counting_errors(found.raw, found.truth).mae
+        ui.say(f"Calibrated: counts are multiplied by {each}; MAE without it {raw:.2f}")
+    if known is not None:
+        level, held = 100 * known["level"], 100 * known["coverage"]
+        ui.say(f"Intervals of {level:g} % hold the truth of {held:.0f} % of these images")
 
 
 def as_json(found: Evaluation, dataset: str) -> dict[str, Any]:

@@ -5,11 +5,9 @@ from __future__ import annotations
 import csv
 import hashlib
 import logging
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
-
-import torch
 
 from papm import config as configuration
 from papm.data.base import Dataset
@@ -23,7 +21,9 @@ from papm.text import n_of
 log = logging.getLogger(__name__)
 
 
-def require_unseen(dataset: Dataset, config: Mapping[str, Any], folder: Path | None = None) -> None:
+def require_unseen(
+    dataset: Dataset, config: Mapping[str, Any], folder: Path | None = None, calibrated_on: Sequence[str] = ()
+) -> None:
     """Refuse images that a model with these settings and this run folder has seen, and name one of them.
 
     They are known from the data of its settings, opened again, by file or content; where these are not here, from the names
@@ -33,6 +33,9 @@ def require_unseen(dataset: Dataset, config: Mapping[str, Any], folder: Path | N
         raise ConfigError(
             "the split 'test' is for the final figure, which a calibration on it would flatter; use other images"
         )
+    _refuse(
+        "was calibrated on", [s.name for s in dataset if calibrated_on and key(s.published) in calibrated_on], dataset
+    )
     used = _used(config)
     if used is not None:
         for how, samples in used.items():
@@ -65,28 +68,23 @@ def _used(config: Mapping[str, Any]) -> dict[str, list[Sample]] | None:
 
 
 def _shared(dataset: Dataset, used: Iterable[Sample]) -> list[str]:
-    """Names of the images of a split that are among those used: the same file or bytes, or the same drawn scene."""
-    files: dict[int, list[Path]] = {}
-    drawn: dict[str, Sample] = {}
+    """Names of the images of a split that are among those used; only files of one size are compared."""
+    alike: dict[int, list[Sample]] = {}
     for sample in used:
-        if sample.path is None:
-            drawn[sample.name] = sample
-        else:
-            files.setdefault(sample.path.stat().st_size, []).append(sample.path)
-    return [s.name for s in dataset if _among(s.published, files, drawn)]
+        alike.setdefault(_bytes(sample), []).append(sample)
+    found = ((s.name, s.published, alike.get(_bytes(s.published), [])) for s in dataset)
+    return [name for name, sample, others in found if others and key(sample) in map(key, others)]
 
 
-def _among(sample: Sample, files: Mapping[int, list[Path]], drawn: Mapping[str, Sample]) -> bool:
-    if sample.path is None:
-        other = drawn.get(sample.name)
-        return other is not None and other.size == sample.size and torch.equal(other.points, sample.points)
-    alike = files.get(sample.path.stat().st_size, [])
-    return bool(alike) and _digest(sample.path) in map(_digest, alike)
+def _bytes(sample: Sample) -> int:
+    return -1 if sample.path is None else sample.path.stat().st_size
 
 
-def _digest(path: Path) -> bytes:
-    with path.open("rb") as stream:
-        return hashlib.file_digest(stream, "sha256").digest()
+def key(sample: Sample) -> str:
+    """What tells an image from others: the bytes of its file, or the name and the points of a drawn scene."""
+    if sample.path is not None:
+        return hashlib.sha256(sample.path.read_bytes()).hexdigest()[:16]
+    return hashlib.sha256(f"{sample.name} {sample.size} {sample.points.tolist()}".encode()).hexdigest()[:16]
 
 
 def _tested(path: Path) -> dict[str, float]:

@@ -135,6 +135,7 @@ def metadata_of(network: Network, spec: ModelSpec | None, size: tuple[int, int] 
         "count": _how_to_count(inference),
         "window": inference.window or None,
         "calibration": None if inference.calibration is None else asdict(inference.calibration),
+        "interval": None if inference.interval is None else asdict(inference.interval),
     }
 
 

@@ -6,6 +6,7 @@ import dataclasses
 import logging
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -14,7 +15,6 @@ from papm import checkpoint
 from papm.data.resize import resized_region
 from papm.errors import ConfigError, DataError, unknown
 from papm.images import max_pixels, resize_image
-from papm.inference import Calibration
 from papm.models import DensityNetwork, Network
 from papm.predict.assemble import Seen, View, calibrated, predicted
 from papm.predict.outputs import COUNTS as COUNTS
@@ -78,7 +78,7 @@ class Counter(Predictor):
         elif count is not None and COUNTS[count] != self.inference.decode:
             if self.inference.calibration is not None:
                 log.warning("this model was calibrated for another way to count: its counts as '%s' are raw", count)
-            self.inference = dataclasses.replace(self.inference, decode=COUNTS[count], calibration=None)
+            self.inference = dataclasses.replace(self.inference, decode=COUNTS[count], calibration=None, interval=None)
         network.inference = self.inference
         self.device = pick_device(device)
         # Channels last: a tenth to a half faster on a CPU, for every network.
@@ -108,9 +108,9 @@ class Counter(Predictor):
         spec, state = checkpoint.load(file)
         return cls(checkpoint.build(spec, state, file), spec, device, tile, count, precision, scale)
 
-    def use(self, calibration: Calibration | None) -> None:
-        """Count with this calibration from now on; with none where it is None."""
-        self.inference = self.network.inference = dataclasses.replace(self.inference, calibration=calibration)
+    def change(self, **contract: Any) -> None:
+        """Count by another contract from now on: `calibration`, `interval`."""
+        self.inference = self.network.inference = dataclasses.replace(self.inference, **contract)
 
     def warning(self, size: tuple[int, int]) -> str:
         """What makes the count of an image of (H, W) doubtful: that it is shrunk much more than any in the training."""
@@ -129,8 +129,15 @@ class Counter(Predictor):
         return [self.calibrated(predicted(self._seen(v, out), asked.points)) for v, out in zip(views, outputs)]
 
     def calibrated(self, made: Prediction) -> Prediction:
-        """A prediction with the calibration of the model, where it has one."""
-        return made if self.inference.calibration is None else calibrated(made, (self.inference.factor,))
+        """A prediction with the calibration and the interval of the model, where it has them.
+
+        An image that is unlike those of the training, or is resized by another rule, has no interval.
+        """
+        if self.inference.calibration is not None:
+            made = calibrated(made, (self.inference.factor,))
+        if self.inference.interval is None or made.warning or self.scale is not None:
+            return made
+        return dataclasses.replace(made, interval=self.inference.interval.around(made.count))
 
     def see(self, image: Tensor, asked: Asked) -> Seen:
         """What the network makes of pixels, uint8 [3, H, W], at the size it was trained at, inside the region asked about."""
