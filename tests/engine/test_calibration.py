@@ -166,6 +166,15 @@ def test_test_images_are_refused_by_name_of_split_by_content_and_by_the_table_of
         papm.calibrate(place / "run", place / "copy")
 
 
+def test_validation_images_that_chose_nothing_may_calibrate(place: Path, caplog: pytest.LogCaptureFixture) -> None:
+    shutil.rmtree(place / "photos" / "val")
+    shutil.copytree(place / "new", place / "photos" / "val")
+    assert papm.calibrate(place / "run", place / "photos", split="val").images == 8 and not caplog.text
+    chosen = model(place / "again", str(place / "photos"), "val")
+    with pytest.raises(DataError, match="chosen by"):
+        papm.calibrate(chosen, place / "photos", split="val")
+
+
 def test_where_nobody_can_tell_what_was_seen_a_warning_says_so(place: Path, caplog: pytest.LogCaptureFixture) -> None:
     shutil.rmtree(place / "photos")
     papm.calibrate(place / "run", place / "new")
