@@ -58,10 +58,10 @@ def _used(config: Mapping[str, Any]) -> dict[str, list[Sample]] | None:
     """What the images of a run were used for; None where its data cannot be opened."""
     try:
         run = configuration.from_mapping({k: v for k, v in config.items() if k not in configuration.GONE})
-        parts = open_spec(run.data, **run.options)
-        if run.select != "val" and "test" in parts:
-            parts.pop("val", None)  # not used then, and `choose` would say so
-        splits = choose(parts, run.select, run.val_fraction, run.seed)
+        opened = open_spec(run.data, **run.options)
+        if run.select != "val" and "test" in opened:
+            opened.pop("val", None)  # not used then, and `choose` would say so
+        splits = choose(opened, run.select, run.val_fraction, run.seed)
     except (PapmError, OSError):
         return None
     parts = {"was trained on": splits.train, "was chosen by": splits.monitor, "was tested on": splits.test}
