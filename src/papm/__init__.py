@@ -28,12 +28,13 @@ if TYPE_CHECKING:  # what `__getattr__` finds when it is first named, for type c
         targets,
         transport,
     )
-    from papm.api import Evaluation, Localization, Run, evaluate, train
+    from papm.api import Calibration, Evaluation, Localization, Run, add_interval, calibrate, evaluate, train
     from papm.predict.ensemble import Ensemble
     from papm.predict.prediction import Prediction
     from papm.predict.predictor import Counter
 
 __all__ = [
+    "Calibration",
     "Counter",
     "Ensemble",
     "Evaluation",
@@ -41,6 +42,8 @@ __all__ = [
     "Prediction",
     "Run",
     "__version__",
+    "add_interval",
+    "calibrate",
     "data",
     "errors",
     "evaluate",
@@ -64,7 +67,8 @@ _FROM = {
     "Counter": "papm.predict.predictor",
     "Ensemble": "papm.predict.ensemble",
     "Prediction": "papm.predict.prediction",
-    **dict.fromkeys(("Evaluation", "Localization", "Run", "evaluate", "train"), "papm.api"),
+    **dict.fromkeys(("Calibration", "Evaluation", "Localization", "Run"), "papm.api"),
+    **dict.fromkeys(("add_interval", "calibrate", "evaluate", "train"), "papm.api"),
 }
 
 if not TYPE_CHECKING:  # a type checker that saw this would take every name, also a misspelt one, for Any

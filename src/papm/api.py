@@ -13,14 +13,15 @@ import torch
 
 from papm import methods, models
 from papm.config import group
-from papm.data.base import Dataset, require_annotated
+from papm.data.base import Dataset
 from papm.data.resize import OPTIONS
 from papm.data.spec import open_spec, open_split
 from papm.data.splits import Splits
 from papm.data.splits import choose as choose_splits
 from papm.engine import auto
-from papm.engine import evaluate as engine
 from papm.engine.build import resolve, with_bounds
+from papm.engine.calibration import Calibration, add_interval, calibrate
+from papm.engine.count_split import count_split
 from papm.engine.evaluate import Evaluation
 from papm.errors import ConfigError, PapmError, unknown
 from papm.predict import localization
@@ -234,7 +235,7 @@ def evaluate(
     images = dataset if isinstance(dataset, Dataset) else open_split(str(dataset), split, chosen)
     if protocol in ("counts", "game"):
         rule = not set(chosen) & set(OPTIONS) if resize is None else resize
-        return _count(model, images, protocol == "game", rule, on_item, on_tile)
+        return count_split(model, images, protocol == "game", rule, on_item, on_tile)
     points = localization.from_model(model, images, protocol == "nwpu" and not radii, on_item)
     return localization.nwpu(points, radii) if protocol == "nwpu" else localization.qnrf(points, matching)
 
@@ -246,39 +247,17 @@ def keep_sizes(options: Mapping[str, Any], command: str) -> None:
             raise ConfigError(f"{key} does not go with {command}: the model sees images at its own size; leave it out")
 
 
-def _count(
-    model: Counter | Ensemble,
-    dataset: Dataset,
-    grid: bool,
-    rule: bool,
-    on_item: OnItem | None,
-    on_tile: OnTile | None,
-) -> Evaluation:
-    """Counts of a split by one model, or the mean of several, each seeing the images at its own size."""
-    require_annotated(dataset)
-    members = model.members if isinstance(model, Ensemble) else (model,)
-    if grid and len(members) > 1:
-        raise ConfigError("GAME is of the map of one model: leave out --game or --with")
-    grid = grid or (len(members) == 1 and any(s.roi_source is not None for s in dataset))
-    each = []
-    for member in members:
-        seen = _at_size_of(member, dataset) if rule else dataset
-        hear: dict[str, Any] = {"on_item": on_item, "on_tile": on_tile}
-        how: dict[str, Any] = {"precision": member.precision, "tile": member.tile, "classes": member.spec.classes}
-        each.append(engine.evaluate(member.network, seen, grid=grid, strict=True, **how, **hear))
-    return engine.mean_of(dict(zip(model.names, each))) if isinstance(model, Ensemble) else each[0]
-
-
-def _at_size_of(counter: Counter, dataset: Dataset) -> Dataset:
-    """The images as the model knows them; a warning names the one that this shrinks most, where that is much more than in
-    its training."""
-    said = [(s, w) for s in dataset if (w := counter.warning(s.published.size))]
-    if said:
-        sample, warning = max(said, key=lambda found: max(found[0].published.size))
-        more = f" (and {len(said) - 1} more of {len(dataset)})" if len(said) > 1 else ""
-        log.warning("%s%s: %s (resize=none counts images at their own size)", sample.name, more, warning)
-    samples = [s if s.original is not None else counter.resize.apply(s) for s in dataset]
-    return Dataset(samples, dataset.name, dataset.split, dataset.root, dataset.file_format)
-
-
-__all__ = ["Choice", "Evaluation", "Localization", "Run", "choose", "configure", "evaluate", "run", "train"]
+__all__ = [
+    "Calibration",
+    "Choice",
+    "Evaluation",
+    "Localization",
+    "Run",
+    "add_interval",
+    "calibrate",
+    "choose",
+    "configure",
+    "evaluate",
+    "run",
+    "train",
+]

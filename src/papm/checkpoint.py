@@ -140,6 +140,15 @@ def read(path: Path) -> dict[str, Any]:
     return values
 
 
+def change_inference(path: Path, out: Path | None = None, **changes: Any) -> None:
+    """Write a model again with another contract, in its place or at `out`; all else in the file stays."""
+    inference = load(path)[0].inference
+    assert inference is not None  # a file that does not say it counts as its settings meant
+    values = read(path)
+    values["papm"] = {**values["papm"], "inference": replace(inference, **changes).to_mapping()}
+    write_atomic(out or path, lambda stream: write(values, stream))
+
+
 def load(path: Path) -> tuple[ModelSpec, dict[str, Tensor]]:
     """What a checkpoint is, and the weights of its network."""
     values = read(path)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, field, fields
+from dataclasses import asdict, dataclass, field, fields
 from typing import Any
 
 from papm import imagenet
@@ -17,8 +17,63 @@ LARGEST_FRAME = 1024  # px around an image: a file must not make us fill the mem
 LARGEST_WINDOW = 16_384
 MOST_CLASSES = 2000
 DECODINGS = ("sum", "threshold", "expected")
+MOST_CHECKED = 5000  # images that a calibration is fitted on
+LARGEST_FACTOR = 100.0  # a model that is farther off than this counts something else
 
 Colour = tuple[float, float, float]
+
+
+@dataclass(frozen=True)
+class Calibration:
+    """A factor for the counts of a model, fitted on checked images: its 95 % interval, and the leave-one-out MAE of these
+    images without it and with it.
+
+    >>> Calibration(1.25, 1.1, 1.4, 12, 30.0, 18.5)
+    Calibration(scale=1.25, low=1.1, high=1.4, images=12, mae_before=30.0, mae_after=18.5)
+    """
+
+    scale: float
+    low: float
+    high: float
+    images: int
+    mae_before: float
+    mae_after: float
+
+    def __post_init__(self) -> None:
+        values, least = (self.scale, self.low, self.high), 1 / LARGEST_FACTOR
+        if not _numbers(values, 3) or not least <= self.scale <= LARGEST_FACTOR or not 0 < self.low <= self.high:
+            raise ConfigError(f"a calibration is a factor from {least:g} to {LARGEST_FACTOR:g}, not {brief(values)}")
+        if not _positive(self.images):
+            raise ConfigError(f"a calibration is made from a number of images, not {brief(self.images)}")
+        if not _numbers((self.mae_before, self.mae_after), 2) or min(self.mae_before, self.mae_after) < 0:
+            raise ConfigError(f"the errors of a calibration are two numbers, not {brief(self.mae_after)}")
+
+
+@dataclass(frozen=True)
+class CountInterval:
+    """An interval around every count, count ± `width`·√count, which held the truth in a share `level` of checked images.
+
+    >>> CountInterval(0.5, 12).around(100.0), CountInterval(2.0, 12).around(0.25)
+    ((95.0, 105.0), (0.0, 2.25))
+    """
+
+    width: float
+    images: int
+    level: float = 0.9
+
+    def __post_init__(self) -> None:
+        values = (self.width, self.images, self.level)
+        if not _numbers(values, 3) or self.width < 0 or not 0 < self.level < 1 or not _positive(self.images):
+            raise ConfigError(f"an interval is a width, a number of images and a level, not {brief(values)}")
+
+    def around(self, count: float) -> tuple[float, float]:
+        """The two ends; no count lies below 0, and a count below 1 is as uncertain as 1."""
+        half = self.width * math.sqrt(max(count, 1.0))
+        return max(0.0, count - half), count + half
+
+
+NESTED: dict[str, type[Calibration | CountInterval]] = {"calibration": Calibration, "interval": CountInterval}
+CALIBRATED = (*NESTED, "calibrated_on")  # what `papm calibrate` stores
 
 
 @dataclass(frozen=True)
@@ -29,6 +84,8 @@ class Inference:
     Its count is the `sum` of a density map, or of proposals the number above the `threshold` ½ or the `expected` count, which
     undoes what `background` weighed in the loss. `scales`: the least, median and largest factor of resizing in training.
     `window`: the image is counted in windows of so many pixels, those that the network was trained with; 0: as a whole.
+    `calibration`: what counts and maps are multiplied by at the end; None: nothing. `calibrated_on`: what tells the images
+    that it was fitted on from others. `interval`: how far a count may be off; None: not known.
 
     >>> stored = Inference(frame=32, decode="expected", classes=("car", "bus")).to_mapping()
     >>> stored["frame"], Inference.from_mapping(stored).classes
@@ -44,6 +101,14 @@ class Inference:
     classes: tuple[str, ...] = ()
     scales: tuple[float, ...] = ()
     window: int = 0
+    calibration: Calibration | None = None
+    calibrated_on: tuple[str, ...] = ()
+    interval: CountInterval | None = None
+
+    @property
+    def factor(self) -> float:
+        """What counts are multiplied by."""
+        return 1.0 if self.calibration is None else self.calibration.scale
 
     def __post_init__(self) -> None:
         for name, most in (("frame", LARGEST_FRAME), ("window", LARGEST_WINDOW)):
@@ -63,12 +128,20 @@ class Inference:
             raise ConfigError(f"classes are at most {MOST_CLASSES} names, not {brief(self.classes)}")
         if self.scales != () and (not _numbers(self.scales, 3) or min(self.scales) <= 0):
             raise ConfigError(f"scales are three factors, not {brief(self.scales)}")
+        if not isinstance(self.calibration, Calibration | None):
+            raise ConfigError(f"a calibration is a factor with its figures, not {brief(self.calibration)}")
+        if not isinstance(self.interval, CountInterval | None):
+            raise ConfigError(f"an interval is a width with its figures, not {brief(self.interval)}")
+        keys = self.calibrated_on
+        if not isinstance(keys, tuple) or len(keys) > MOST_CHECKED or not all(isinstance(k, str) for k in keys):
+            raise ConfigError(f"calibrated_on is at most {MOST_CHECKED} words, not {brief(keys)}")
 
     def to_mapping(self) -> dict[str, Any]:
-        """Plain types, as stored."""
+        """Plain types, as stored; of calibration only what there is, so that earlier versions read a model without."""
         values = {f.name: getattr(self, f.name) for f in fields(self)}
-        plain = {k: list(v) if isinstance(v, tuple) else v for k, v in values.items()}
-        return {**plain, "resize": bounds(self.resize)}
+        plain = {k: list(v) if isinstance(v, tuple) else v for k, v in values.items() if k not in CALIBRATED or v}
+        nested = {k: asdict(values[k]) for k in NESTED if values[k] is not None}
+        return {**plain, "resize": bounds(self.resize), **nested}
 
     @staticmethod
     def from_mapping(values: Mapping[str, Any]) -> Inference:
@@ -81,7 +154,20 @@ class Inference:
         rule = given.get("resize", {})
         if not isinstance(rule, Mapping) or not set(rule) <= {f.name for f in fields(Resize)}:
             raise ConfigError(f"resize is bounds of the sides of an image, not {brief(rule)}")
+        for name, kind in NESTED.items():
+            found = given.get(name)
+            if isinstance(found, Mapping):
+                if set(found) != {f.name for f in fields(kind)}:
+                    raise ConfigError(
+                        f"its {name} has entries that this papm does not know, or lacks some: {brief(found)}"
+                    )
+                given[name] = kind(**found)
         return Inference(**{**given, "resize": Resize(**rule)})
+
+
+def _positive(value: Any) -> bool:
+    """Whether this is a whole number above 0."""
+    return isinstance(value, int) and not isinstance(value, bool) and value > 0
 
 
 def _numbers(values: Any, length: int) -> bool:

@@ -15,6 +15,7 @@ from papm.data.resize import OPTIONS
 from papm.data.spec import open_split
 from papm.engine.evaluate import Evaluation, write_evaluation
 from papm.engine.result import scores
+from papm.metrics.conformal import coverage
 from papm.metrics.counting import JHU_LEVELS, NWPU_LEVELS, CountingScore, by_level, counting_errors
 from papm.predict.ensemble import Ensemble
 from papm.predict.predictor import Counter
@@ -29,7 +30,10 @@ def opened(
     counter = how.open(model)
     with ui.err.status("reading annotations"):
         dataset = open_split(data, split, options)
-    return counter, dataset, {"data": data, "split": dataset.split, "model": str(model), "method": counter.spec.method}
+    about: dict[str, Any] = {"data": data, "split": dataset.split, "model": str(model), "method": counter.spec.method}
+    if factors := _factors(counter):
+        about["calibration"] = factors if how.beside else next(iter(factors.values()))
+    return counter, dataset, about
 
 
 def count_split(
@@ -62,18 +66,34 @@ def count_split(
         found = api.evaluate(counter, dataset, "game" if grid else "counts", resize=rule, **hear)
     if out is not None:
         write_evaluation(out, found)
+    if isinstance(counter, Counter) and (known := counter.inference.interval) is not None:
+        ends = [known.around(count) for count in found.predicted]
+        about["interval"] = {"level": known.level, "coverage": coverage(ends, found.truth)}
     if json:
         ui.print_json({**about, **as_json(found, dataset.name)})
     else:
         show(found, dataset.name, f"{data} {dataset.split}: {n_of(found.score.n, 'image')}")
+        _say_calibrated(found, counter, about.get("interval"))
+
+
+def _say_calibrated(found: Evaluation, counter: Counter | Ensemble, known: Mapping[str, float] | None) -> None:
+    """That counts were multiplied, and what they would be worth without; how often intervals held the truth."""
+    if found.raw:
+        each = ", ".join(f"{factor:.3f} ({name})".removesuffix(" ()") for name, factor in _factors(counter).items())
+        raw = counting_errors(found.raw, found.truth).mae
+        ui.say(f"Calibrated: counts are multiplied by {each}; MAE without it {raw:.2f}")
+    if known is not None:
+        level, held = 100 * known["level"], 100 * known["coverage"]
+        ui.say(f"Intervals of {level:g} % hold the truth of {held:.0f} % of these images")
 
 
 def as_json(found: Evaluation, dataset: str) -> dict[str, Any]:
     """The figures as plain values."""
     alone = {name: {"mae": s.mae, "rmse": s.rmse} for name, s in _alone(found).items()}
     levels = {k: s.to_dict() for k, s in _levels(dataset, found).items()}
+    raw = {"raw": counting_errors(found.raw, found.truth).to_dict()} if found.raw else {}
     grid = {"game": {str(k): v for k, v in found.game.items()}} if found.grid else {}
-    return {**({"models": alone} if alone else {}), **scores(found), "levels": levels, **grid}
+    return {**({"models": alone} if alone else {}), **scores(found), "levels": levels, **grid, **raw}
 
 
 def show(found: Evaluation, dataset: str, title: str) -> None:
@@ -112,6 +132,12 @@ def _table(what: str, how_many: str, scores: Mapping[str, CountingScore], number
 def _alone(found: Evaluation) -> dict[str, CountingScore]:
     """Errors of each of several models."""
     return {name: counting_errors(counts, found.truth) for name, counts in found.by_model.items()}
+
+
+def _factors(counter: Counter | Ensemble) -> dict[str, float]:
+    """What calibrated models multiply their counts by, by their names; that of one model is empty."""
+    members = zip(counter.names, counter.members) if isinstance(counter, Ensemble) else [("", counter)]
+    return {name: m.inference.factor for name, m in members if m.inference.calibration is not None}
 
 
 def _levels(dataset: str, found: Evaluation) -> dict[str, CountingScore]:

@@ -38,6 +38,7 @@ COMMANDS: tuple[tuple[str, str, str, str | None], ...] = (
     ("", "train", "train.train", None),
     ("", "eval", "evaluate.evaluate", "Count a split and compare with its annotations."),
     ("", "predict", "predict.predict", "Count in images: counts, points, pictures."),
+    ("", "calibrate", "calibrate.calibrate", "Fit a factor for counts on a few checked images."),
     ("", "serve", "serve.serve", "Count in the browser, on this machine."),
     ("", "export", "export.export", "Write a model as an ONNX file."),
     ("", "report", "report.report", "Write the page of a run, or compare several."),

@@ -136,7 +136,8 @@ def _show(counted: ImageFiles, films: list[CountedVideo], json: bool) -> None:
             said = summary(p)
             shares = [*said.get("classes", {}).items(), *said.get("models", {}).items()]
             apart = ", ".join(f"{k} {v:.1f}" for k, v in shares)
-            ui.say(f"{p.count:9.1f}  {p.name}{f'  ({apart})' if apart else ''}")
+            ends = "" if p.interval is None else f"  ({p.interval[0]:.1f} to {p.interval[1]:.1f})"
+            ui.say(f"{p.count:9.1f}{ends}  {p.name}{f'  ({apart})' if apart else ''}")
         if len(counted.predictions) > LISTED:
             ui.say(f"… and {len(counted.predictions) - LISTED} more in {counted.out}/counts.csv")
         for film in films:

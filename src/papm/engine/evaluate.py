@@ -18,6 +18,7 @@ from papm.data.classes import class_names, require_labels
 from papm.data.resize import resized_region
 from papm.errors import DataError
 from papm.files import guarded, write_text
+from papm.inference import Inference
 from papm.metrics import game
 from papm.metrics.counting import CountingScore, bootstrap, counting_errors
 from papm.predict.prediction import Prediction
@@ -39,8 +40,11 @@ class Evaluation:
     classes: tuple[str, ...] = ()  # by name, where there are several and the points have labels
     predicted_by_class: list[list[float]] = field(default_factory=list)  # a row an image
     truth_by_class: list[list[float]] = field(default_factory=list)
-    readings: dict[str, list[float]] = field(default_factory=dict)  # of a point network: both ways to count
+    readings: dict[str, list[float]] = field(
+        default_factory=dict
+    )  # of a point network, not calibrated: both ways to count
     by_model: dict[str, list[float]] = field(default_factory=dict)  # where several counted; `predicted` is their mean
+    raw: list[float] = field(default_factory=list)  # of a calibrated model: its counts before calibration
 
     @property
     def score(self) -> CountingScore:
@@ -97,6 +101,7 @@ def evaluate(
 
     Large images are counted in tiles (`papm.predict.tiling`). The truth is that of the files: resizing changes neither a
     count nor which points lie in a region. `grid` also measures GAME of each image.
+    The counts of a calibrated model are multiplied by its factor.
     Where the network counts several classes and the points have labels, each class is counted too; `classes` names them.
     `strict`: a count that is not a finite number raises CheckpointError; otherwise it stands in the result, as the end of a
     training reports it.
@@ -108,6 +113,8 @@ def evaluate(
     # Every image has its own size: searching the fastest convolution for each costs more than it gives.
     benchmark, torch.backends.cudnn.benchmark = torch.backends.cudnn.benchmark, False
     made = Evaluation([], [], [], [], classes=names)
+    contract: Inference = getattr(network, "inference", Inference())
+    factor = contract.factor
     predicted, apart = [], []
     readings: dict[str, list[Tensor]] = {}
     try:
@@ -119,14 +126,14 @@ def evaluate(
             if strict:
                 require_finite(output, sample.name)
             predicted.append(counts(output, roi=roi)[0])
-            if isinstance(output, PointProposals):
+            if isinstance(output, PointProposals) and contract.calibration is None:
                 for how in COUNTS:
                     other = dataclasses.replace(output, expected=how == "expected")
                     readings.setdefault(how, []).append(counts(other, roi=roi)[0])
             if names:
                 apart.append(class_counts(output, roi=roi)[0])
             if grid:
-                made.grid.append(grid_errors(output, sample, region))
+                made.grid.append(grid_errors(output, sample, region, factor))
             counted = truth.counted_in(region)
             made.names.append(sample.name)
             made.truth.append(float(counted.sum()))
@@ -138,11 +145,13 @@ def evaluate(
     finally:
         torch.backends.cudnn.benchmark = benchmark
         network.train(was_training)
-    return dataclasses.replace(  # counts stay on the device until the last image
+    raw = torch.stack(predicted).tolist() if predicted else []  # counts stay on the device until the last image
+    return dataclasses.replace(
         made,
-        predicted=torch.stack(predicted).tolist() if predicted else [],
-        predicted_by_class=torch.stack(apart).tolist() if apart else [],
+        predicted=[factor * count for count in raw],
+        predicted_by_class=(factor * torch.stack(apart)).tolist() if apart else [],
         readings={how: torch.stack(found).tolist() for how, found in readings.items()},
+        raw=[] if contract.calibration is None else raw,
     )
 
 
@@ -159,6 +168,7 @@ def mean_of(by_model: Mapping[str, Evaluation]) -> Evaluation:
         grid=[],
         readings={},
         by_model={name: f.predicted for name, f in by_model.items()},
+        raw=np.mean([f.raw or f.predicted for f in found], axis=0).tolist() if any(f.raw for f in found) else [],
     )
 
 
@@ -188,11 +198,14 @@ def _labels_of(sample: Sample, counted: Tensor, classes: int) -> list[float]:
     return [float(c) for c in torch.bincount(sample.labels[counted], minlength=classes)]
 
 
-def grid_errors(output: DensityOutput | PointProposals, sample: Sample, region: Tensor | None) -> dict[int, float]:
-    """GAME(0) … GAME(3) of one image, in pixels of its file and inside its region of interest, which is of that size too."""
+def grid_errors(
+    output: DensityOutput | PointProposals, sample: Sample, region: Tensor | None, factor: float = 1.0
+) -> dict[int, float]:
+    """GAME(0) … GAME(3) of one image, in pixels of its file and inside its region of interest, which is of that size too;
+    `factor` multiplies what was counted."""
     truth = sample.published
     if isinstance(output, DensityOutput):
-        density = output.density[0].float().cpu()
+        density = factor * output.density[0].float().cpu()
         made = restore(Prediction(0.0, sample.size, density, output.stride), truth.size)
         assert made.density is not None
         return game.game(made.density, truth.points, size=truth.size, stride=made.stride, roi=region, whole_cells=True)
@@ -204,22 +217,25 @@ def grid_errors(output: DensityOutput | PointProposals, sample: Sample, region: 
     found = found.clamp(min=0).minimum(torch.nextafter(limit, torch.zeros_like(limit)))
     made = restore(Prediction(0.0, sample.size, points=found), truth.size)
     assert made.points is not None
-    return game.game_points(made.points, truth.points, size=truth.size, roi=region, weights=probabilities)
+    weights = torch.ones(len(found)) if probabilities is None else probabilities
+    return game.game_points(made.points, truth.points, size=truth.size, roi=region, weights=factor * weights)
 
 
 def write_evaluation(path: Path, found: Evaluation) -> None:
     """predictions.csv: one line per image, worst first, so that the file opens at what is worth looking at.
 
     Where there are several classes, two more columns for each: predicted_NAME and truth_NAME; where several models counted,
-    one for each: by_NAME.
+    one for each: by_NAME; of a calibrated model raw_count, what it predicted before.
     """
     each = [list(zip(p, t)) for p, t in zip(found.predicted_by_class, found.truth_by_class)]
     models = list(zip(*found.by_model.values())) or [()] * len(found.names)
+    models = [(*alone, raw) for alone, raw in zip(models, found.raw)] or models
     rows = zip(found.names, found.predicted, found.truth, found.inside, each or [[]] * len(found.names), models)
     buffer = io.StringIO()
     writer = csv.writer(buffer, lineterminator="\n")
     more = [f"{side}_{name}" for name in found.classes for side in ("predicted", "truth")]
-    writer.writerow(["image", "predicted", "truth", "truth_in_image", *more, *(f"by_{m}" for m in found.by_model)])
+    more += [*(f"by_{m}" for m in found.by_model), *["raw_count"] * bool(found.raw)]
+    writer.writerow(["image", "predicted", "truth", "truth_in_image", *more])
     for name, p, t, i, apart, alone in sorted(rows, key=lambda r: -abs(r[1] - r[2])):
         of_class = [cell for a, b in apart for cell in (f"{a:.3f}", f"{b:.0f}")]
         writer.writerow([guarded(name), f"{p:.3f}", f"{t:.0f}", f"{i:.0f}", *of_class, *(f"{m:.3f}" for m in alone)])

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -50,6 +50,8 @@ def finish(
             raise PapmError(f"{folder}: training ended, but {name} could not be written; make room and --resume")
     spec, state = checkpoint.load(folder / "best.ckpt")
     network = checkpoint.build(spec, state).to(device)
+    # A run that is resumed may have been calibrated: its figures are those of the training.
+    network.inference = replace(network.inference, calibration=None)
     result: dict[str, Any] = {
         "dataset": splits.train.name,
         "backbone": config.backbone,

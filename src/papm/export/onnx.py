@@ -16,6 +16,7 @@ import logging
 import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, redirect_stdout
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
@@ -133,17 +134,21 @@ def metadata_of(network: Network, spec: ModelSpec | None, size: tuple[int, int] 
         "std": list(inference.std),
         "count": _how_to_count(inference),
         "window": inference.window or None,
+        "calibration": None if inference.calibration is None else asdict(inference.calibration),
+        "interval": None if inference.interval is None else asdict(inference.interval),
     }
 
 
 def _how_to_count(inference: Inference) -> str:
+    if inference.calibration is not None:
+        return f"{inference.factor!r} * {_how_to_count(replace(inference, calibration=None))}"
     if inference.decode == "sum" and inference.window:
         return f"sum of density over windows of {inference.window} px, side by side, each run by itself"
     if inference.decode == "sum":
         return "sum of density"
     if inference.decode == "expected":
         return f"sum of w * (1 - q) / (q + w * (1 - q)), q = softmax(logits)[..., 0], w = {inference.background:g}"
-    return "points whose softmax(logits)[..., 1:].max > 0.5"
+    return "number of points whose softmax(logits)[..., 1:].max > 0.5"
 
 
 def onnx_metadata(file: str | Path) -> dict[str, Any]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from itertools import cycle
 
 import torch
 from torch import Tensor
@@ -103,6 +104,14 @@ def _of_map(seen: Seen, points: bool, agreed: Agreed | None) -> Prediction:
     # Of several models: a class that this one does not see is missing in its map.
     count, by_class = (agreed.count, agreed.by_class) if agreed else (seen.count, ())
     return Prediction(count, size, density, output.stride, *found, by_class=by_class)
+
+
+def calibrated(made: Prediction, factors: Sequence[float]) -> Prediction:
+    """Counts and map multiplied, by one factor or one for each class; the points stay, and `raw_count` is what it was."""
+    by_class = tuple(f * c for f, c in zip(cycle(factors), made.class_counts))
+    density = None if made.density is None else made.density * made.density.new_tensor(factors)[:, None, None]
+    count = factors[0] * made.count if len(factors) == 1 else sum(by_class)
+    return replace(made, count=count, raw_count=made.count, density=density, by_class=by_class)
 
 
 def _scaled(density: Tensor, sums: Sequence[float]) -> Tensor:

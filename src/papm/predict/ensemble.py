@@ -12,7 +12,7 @@ from torch import Tensor
 
 from papm import checkpoint
 from papm.errors import ConfigError
-from papm.predict.assemble import Agreed, Seen, predicted
+from papm.predict.assemble import Agreed, Seen, calibrated, predicted
 from papm.predict.prediction import Prediction
 from papm.predict.predictor import Counter
 from papm.predict.results import image_names
@@ -60,14 +60,28 @@ class Ensemble(Predictor):
         counts, apart, warnings = zip(*found)
         warning = next(filter(None, warnings), "")
         if not rest:
-            return replace(predicted(seen, points), models=self.names, warning=warning)
+            return replace(first.calibrated(predicted(seen, points)), models=self.names, warning=warning)
         agreed = Agreed(fmean(counts), tuple(fmean(each) for each in zip(*apart)))
-        return replace(predicted(seen, points, agreed), models=self.names, by_model=counts, warning=warning)
+        made = predicted(seen, points, agreed)
+        factors = [member.inference.factor for member in self.members]
+        if any(member.inference.calibration is not None for member in self.members):
+            made = calibrated(made, [_together(each, factors) for each in (list(zip(*apart)) or [counts])])
+        by_model = tuple(f * count for f, count in zip(factors, counts))
+        return replace(made, models=self.names, by_model=by_model, warning=warning)
 
 
 def _figures(seen: Seen) -> tuple[float, tuple[float, ...], str]:
     """What is kept of one model's view of an image: the count, the counts of the classes, a warning."""
     return seen.count, seen.by_class, seen.view.warning
+
+
+def _together(counts: Sequence[float], factors: Sequence[float]) -> float:
+    """The factor that makes the mean of raw counts that of calibrated ones; 1 where nothing is counted.
+
+    >>> _together([10.0, 30.0], [2.0, 1.0])
+    1.25
+    """
+    return sum(f * c for f, c in zip(factors, counts)) / sum(counts) if sum(counts) else 1.0
 
 
 def model_names(paths: Sequence[Path]) -> list[str]:

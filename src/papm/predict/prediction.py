@@ -37,6 +37,8 @@ class Prediction(Brief):
     models: tuple[str, ...] = ()  # who counted, by name, where several models did
     by_model: tuple[float, ...] = ()  # what each of them counted; `count` is the mean
     scale: float = 1.0  # factor that the sides of the image were resized by before counting
+    raw_count: float | None = None  # what was counted before the calibration of the model; None where it has none
+    interval: tuple[float, float] | None = None  # that holds the truth nine times in ten, where the model knows one
     warning: str = ""  # why the count may be far off, in a sentence that goes after the image's name
 
     @property

@@ -6,6 +6,7 @@ import dataclasses
 import logging
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -15,7 +16,7 @@ from papm.data.resize import resized_region
 from papm.errors import ConfigError, DataError, unknown
 from papm.images import max_pixels, resize_image
 from papm.models import DensityNetwork, Network
-from papm.predict.assemble import Seen, View, predicted
+from papm.predict.assemble import Seen, View, calibrated, predicted
 from papm.predict.outputs import COUNTS as COUNTS
 from papm.predict.outputs import class_counts as class_counts
 from papm.predict.outputs import counts as counts
@@ -74,8 +75,10 @@ class Counter(Predictor):
             raise unknown("way to count points", count, COUNTS)
         if count is not None and isinstance(network, DensityNetwork):
             log.warning("this model counts by the sum of its map; 'count' is for networks that give points")
-        elif count is not None:
-            self.inference = dataclasses.replace(self.inference, decode=COUNTS[count])
+        elif count is not None and COUNTS[count] != self.inference.decode:
+            if self.inference.calibration is not None:
+                log.warning("this model was calibrated for another way to count: its counts as '%s' are raw", count)
+            self.inference = dataclasses.replace(self.inference, decode=COUNTS[count], calibration=None, interval=None)
         network.inference = self.inference
         self.device = pick_device(device)
         # Channels last: a tenth to a half faster on a CPU, for every network.
@@ -105,21 +108,36 @@ class Counter(Predictor):
         spec, state = checkpoint.load(file)
         return cls(checkpoint.build(spec, state, file), spec, device, tile, count, precision, scale)
 
+    def change(self, **contract: Any) -> None:
+        """Count by another contract from now on: `calibration`, `interval`."""
+        self.inference = self.network.inference = dataclasses.replace(self.inference, **contract)
+
     def warning(self, size: tuple[int, int]) -> str:
         """What makes the count of an image of (H, W) doubtful: that it is shrunk much more than any in the training."""
         return "" if self.scale is not None else shrunk_too_much(size, self.resize, self.inference.scales)
 
     def _predict(self, image: Tensor, asked: Asked) -> Prediction:
-        return predicted(self.see(image, asked), asked.points)
+        return self.calibrated(predicted(self.see(image, asked), asked.points))
 
     def _predict_several(self, images: Sequence[tuple[Tensor, Asked]]) -> list[Prediction]:
         """Images that the network sees at one size, and whole, go through it together."""
         views = [self._view(image, asked) for image, asked in images]
         size, asked = views[0].size, images[0][1]
         if len(views) == 1 or any(v.size != size for v in views) or side_of(self.network, size, self.tile) is not None:
-            return [predicted(self._through(v, asked), asked.points) for v in views]
+            return [self.calibrated(predicted(self._through(v, asked), asked.points)) for v in views]
         outputs = infer_together(self.network, torch.stack([v.image for v in views]), self.precision)
-        return [predicted(self._seen(v, output), asked.points) for v, output in zip(views, outputs)]
+        return [self.calibrated(predicted(self._seen(v, out), asked.points)) for v, out in zip(views, outputs)]
+
+    def calibrated(self, made: Prediction) -> Prediction:
+        """A prediction with the calibration and the interval of the model, where it has them.
+
+        An image that is unlike those of the training, or is resized by another rule, has no interval.
+        """
+        if self.inference.calibration is not None:
+            made = calibrated(made, (self.inference.factor,))
+        if self.inference.interval is None or made.warning or self.scale is not None:
+            return made
+        return dataclasses.replace(made, interval=self.inference.interval.around(made.count))
 
     def see(self, image: Tensor, asked: Asked) -> Seen:
         """What the network makes of pixels, uint8 [3, H, W], at the size it was trained at, inside the region asked about."""

@@ -48,8 +48,8 @@ def write_results(
 
 
 def write_counts(predictions: Sequence[Prediction], path: str | Path, *, classes: Names = None) -> Path:
-    """One line per image: image, count, a column per class where there are several (`classes` names them), and one per model,
-    `by_NAME`, where several counted.
+    """One line per image: image, count, raw_count where the model is calibrated, low and high where it knows an interval, a
+    column per class where there are several (`classes` names them), and one per model, `by_NAME`, where several counted.
     """
     return _write({Path(path): _counts(predictions, classes)})[0]
 
@@ -98,6 +98,10 @@ def summary(prediction: Prediction, classes: Names = None) -> dict[str, Any]:
     """The count as plain values: of classes and models too, where there are several, and what makes it doubtful."""
     apart = prediction.class_counts
     found: dict[str, Any] = {"count": _finite(prediction.count)}
+    if prediction.raw_count is not None:
+        found["raw_count"] = _finite(prediction.raw_count)
+    if prediction.interval is not None:
+        found["interval"] = [_finite(end) for end in prediction.interval]
     if prediction.scale != 1:
         found["scale"] = _decimals(prediction.scale)
     if prediction.warning:
@@ -113,16 +117,22 @@ def _classes(predictions: Sequence[Prediction]) -> Names:
     return next((p.classes for p in predictions if p.classes), None)
 
 
-def _columns(predictions: Sequence[Prediction], classes: Names) -> tuple[list[str], list[list[float]]]:
-    """Names and cells of what was counted: in all, of each class, by each model."""
+def _columns(predictions: Sequence[Prediction], classes: Names) -> tuple[list[str], list[list[Any]]]:
+    """Names and cells of what was counted: in all, before calibration, of each class, by each model."""
     apart = [p.class_counts for p in predictions]
     number = max(map(len, apart), default=0)
     if classes is not None and len(classes) < number:
         raise DataError(f"{len(classes)} class names for {number} classes: name every class")
-    names = ["count", *(f"count_{classes[k] if classes is not None else k}" for k in range(number))]
+    raw, ends = (any(getattr(p, k) is not None for p in predictions) for k in ("raw_count", "interval"))
+    names = ["count", *["raw_count"] * raw, *["low", "high"] * ends]
+    names += [f"count_{classes[k] if classes is not None else k}" for k in range(number)]
     names += [f"by_{model}" for model in next((p.models for p in predictions if p.models), ())]
-    cells = [[p.count, *each, *[0.0] * (number - len(each)), *p.by_model] for p, each in zip(predictions, apart)]
-    return names, [[_decimals(value) for value in row] for row in cells]
+    own = [
+        [p.count, *[p.count if p.raw_count is None else p.raw_count] * raw, *(p.interval or (None, None)) * ends]
+        for p in predictions
+    ]
+    cells = [[*o, *each, *[0.0] * (number - len(each)), *p.by_model] for p, o, each in zip(predictions, own, apart)]
+    return names, [["" if value is None else _decimals(value) for value in row] for row in cells]
 
 
 def _counts(predictions: Sequence[Prediction], classes: Names) -> bytes:

@@ -12,6 +12,7 @@ import yaml
 
 from papm.metrics.counting import counting_errors
 from papm.report import charts, page
+from papm.report.calibrated import calibrated_figures
 from papm.report.charts import Card, Series
 from papm.report.load import Counted, Run, curve, interval, number, read_run
 from papm.report.page import Fact
@@ -32,7 +33,7 @@ def write_report(folder: Path) -> Path:
         figures=headline(run),
         warnings=warnings(run),
         chosen=how_chosen(run.config, run.result),
-        more=other_figures(run),
+        more=other_figures(run) + calibrated_figures(run),
         learning=learning_charts(run),
         counting=counting_charts(run.counted),
         levels=by_crowding(run.counted),

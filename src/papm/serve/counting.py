@@ -113,6 +113,10 @@ def answer(prediction: Prediction, density: str = "png") -> dict[str, Any]:
         "height": height,
         "points": _points(prediction),
     }
+    if prediction.raw_count is not None:
+        made["raw_count"] = prediction.raw_count
+    if prediction.interval is not None:
+        made["interval"] = list(prediction.interval)
     if prediction.warning:
         made["warning"] = prediction.warning
     apart = prediction.class_counts
