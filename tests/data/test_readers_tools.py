@@ -504,6 +504,33 @@ def test_dot_maps(tmp_path: Path, place: str, suffix: str) -> None:
     assert not [f for f in check("folder", tmp_path) if f.severity == "error"]
 
 
+@pytest.mark.parametrize(
+    ("picture", "map"),
+    [("001cell.png", "001dots.png"), ("X_000.png", "X_dots_000.png"), ("X_img_000.tif", "X_dots_000.png")],
+)
+@pytest.mark.parametrize("color", [(255, 0, 0), (255, 255, 255)])
+def test_dot_maps_as_published(tmp_path: Path, picture: str, map: str, color: tuple[int, int, int]) -> None:
+    image(tmp_path / picture)
+    dots(tmp_path / map, (3, 4), (199, 99), color=color)
+    found = opened(tmp_path)
+    assert list(found) == [Path(picture).stem]
+    assert near(found[Path(picture).stem].points, [[3.5, 4.5], [199.5, 99.5]])
+    assert not [f for f in check("folder", tmp_path) if "not part" in f.message or f.severity == "error"]
+
+
+@pytest.mark.parametrize(
+    ("pictures", "map"), [(("1cell.png", "1.jpg"), "1dots.png"), (("X_0.png", "X_img_0.png"), "X_dots_0.png")]
+)
+def test_a_dot_map_that_may_be_of_two_images_is_refused(tmp_path: Path, pictures: list[str], map: str) -> None:
+    for name in pictures:
+        image(tmp_path / name)
+    dots(tmp_path / map, (3, 4))
+    with pytest.raises(DataError, match=f"{map}: by its name it may be of .* and of .*; rename it after its image"):
+        opened(tmp_path, format="dotmap")
+    with pytest.raises(DataError, match="by its name it may be of"):
+        opened(tmp_path)
+
+
 def test_dots_painted_with_a_brush_are_one_point_each(tmp_path: Path) -> None:
     image(tmp_path / "a.jpg")
     brush = [(x, y) for x in range(10, 13) for y in range(20, 23)]

@@ -194,6 +194,9 @@ class PerImage(Format):
     prefix = ""
     named_labels = False  # labels are names, which have to be gathered over all files
     missing_is_empty = False  # an image without a file has no objects
+    pictures: tuple[
+        str, ...
+    ] = ()  # words in the names of its files, where these are pictures that lie among the images
 
     def read(self, path: Path, image: Path, context: Context) -> Points | Annotation:
         """The points of a file as written, and its faults; or an annotation, with the origin added."""
@@ -204,6 +207,10 @@ class PerImage(Format):
         near = {"", folder.name.lower(), folder.parent.name.lower()}
         parts = (e.rpartition("/") for e in self.endings)
         return [ending for home, _, ending in parts if home in near]
+
+    def names(self, stem: str, endings: Sequence[str]) -> list[str]:
+        """The names that the file of an image may have, likeliest first."""
+        return [f"{self.prefix}{stem}{ending}" for ending in endings]
 
 
 class Sheet(Format):

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
 from papm.data.formats import FORMATS, Format, PerImage, Sheet, formats
 from papm.data.formats.base import MAYBE, NO, SURELY
 from papm.data.formats.csv import first_rows
-from papm.data.formats.dotmap import ENDINGS
 from papm.data.readers.layout import Place, label_dirs, listed, nfc, split_of
 from papm.errors import DataError
 from papm.images import natural_key
@@ -59,30 +58,47 @@ def is_told(root: Path, place: Place) -> bool:
 
 
 def sidecars(place: Place, f: PerImage) -> dict[Path, Path | None]:
-    """Each image with its own annotation file, or None where there is none; without those that are dot maps of others."""
+    """Each image with its own annotation file, or None where there is none; without dot maps and masks of others."""
     dirs = [(files, f.endings_in(folder)) for folder, files in zip(place.dirs, place.files)]
-    maps = dot_maps(place)
+    maps = annotation_pictures(place)
     out: dict[Path, Path | None] = {}
     for image in place.images:
-        found = (
-            files[name]
-            for files, endings in dirs
-            for ending in endings
-            for stem in dict.fromkeys((image.stem, nfc(image.stem)))
-            if (name := f"{f.prefix}{stem}{ending}") in files and files[name] != image
-        )
-        path = next(found, None)
-        if image not in maps or (path is not None and f.name != "dotmap"):
+        path = next(_named_after(image, f, dirs), None)
+        if image not in maps or (path is not None and not f.pictures):
             out[image] = path
+    if f.pictures:
+        _require_own(out)
     return out
 
 
-def dot_maps(place: Place) -> set[Path]:
-    """Images that are dot maps of others, by their names."""
-    names = {i: i.stem + i.suffix.lower() for i in place.images}
-    maps = [i for i in names if names[i].endswith(ENDINGS)]
-    stems = {nfc(i.stem) for i in names} if maps else set()
-    return {i for i in maps for e in ENDINGS if names[i].endswith(e) and nfc(names[i].removesuffix(e)) in stems}
+def _named_after(image: Path, f: PerImage, dirs: Iterable[tuple[Mapping[str, Path], Sequence[str]]]) -> Iterator[Path]:
+    """The files whose names say that they are of an image, nearest first."""
+    stems = dict.fromkeys((image.stem, nfc(image.stem)))
+    for files, endings in dirs:
+        for name in (name for stem in stems for name in f.names(stem, endings)):
+            if name in files and files[name] != image:
+                yield files[name]
+
+
+def _require_own(found: Mapping[Path, Path | None]) -> None:
+    """DataError where a file is, by its name, of two images."""
+    owners: dict[Path, Path] = {}
+    for image, path in found.items():
+        if path is not None and owners.setdefault(path, image) != image:
+            both = f"{owners[path].name} and of {image.name}"
+            raise DataError(f"{path}: by its name it may be of {both}; rename it after its image, or take one away")
+
+
+def annotation_pictures(place: Place) -> set[Path]:
+    """Images that are dot maps or masks of others, by their names."""
+    kinds = [f for f in formats() if isinstance(f, PerImage) and f.pictures]
+    words = [w for f in kinds for w in f.pictures]
+    maps = {i for i in place.images if any(w in i.stem for w in words)}
+    if not maps:
+        return set()
+    files = place.files[place.dirs.index(place.image_dir)]
+    beside = [(f, [(files, f.endings_in(place.image_dir))]) for f in kinds]
+    return {p for i in place.images for f, dirs in beside for p in _named_after(i, f, dirs) if p in maps}
 
 
 def expected(place: Place, image: Path, f: PerImage) -> Path:

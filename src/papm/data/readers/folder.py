@@ -27,7 +27,7 @@ from papm.data.formats.base import Context, Points, is_int
 from papm.data.formats.dotmap import WAYS
 from papm.data.formats.txt import head_lines, listed_names
 from papm.data.readers import multi_annotator
-from papm.data.readers.detect import Found, choose, dot_maps, expected, is_told, named_sheet, sidecars
+from papm.data.readers.detect import Found, annotation_pictures, choose, expected, is_told, named_sheet, sidecars
 from papm.data.readers.faults import AnnotationError, Fault, Faults
 from papm.data.readers.layout import Place, find_places, find_regions
 from papm.data.readers.matching import images_of
@@ -281,7 +281,7 @@ def _load_file(f: PerImage, image: Path, path: Path, context: Context) -> Annota
 
 def _rows(place: Place, found: Mapping[Path, Points], f: Format, path: Path, whole: bool) -> Iterator[_Read]:
     """The images of a place that a table speaks of; `whole`: those that it leaves out have no objects."""
-    direct, maps = set(place.images), dot_maps(place)
+    direct, maps = set(place.images), annotation_pictures(place)
     mine = [i for i in place.images if i in found or (whole and i not in maps)]
     mine += [i for i in found if i not in direct and place.image_dir in i.parents]
     if silent := sum(i not in found for i in mine):
