@@ -24,7 +24,7 @@ from papm.structures import Sample
 
 H, W = 40, 60
 # How far a point may be from where it was: formats that keep float32, fractions of the image, pixel centres.
-ROUNDING = {"yolo": 1e-4, "labelstudio": 1e-4, "voc": 1e-4, "dotmap": 0.5, "shanghaitech": 1e-6}
+ROUNDING = {"yolo": 1e-4, "labelstudio": 1e-4, "voc": 1e-4, "dotmap": 0.5, "masks": 0.5, "shanghaitech": 1e-6}
 BOXED = sorted(f.name for f in formats() if f.boxes != "never")
 LABELLED = sorted(f.name for f in formats() if f.labels)
 
@@ -162,7 +162,7 @@ def test_points_without_boxes_get_one_of_a_stated_size(format: str, tmp_path: Pa
             write_folder([], tmp_path / "p", to=format, box=bad)
 
 
-@pytest.mark.parametrize("format", ["yolo", "dotmap"])
+@pytest.mark.parametrize("format", ["yolo", "dotmap", "masks"])
 def test_points_outside_are_left_out_where_a_format_cannot_hold_them(
     format: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -171,7 +171,7 @@ def test_points_outside_are_left_out_where_a_format_cannot_hold_them(
     assert back(tmp_path / "o")["a"].count == 1 and "points outside their image" in caplog.text
 
 
-@pytest.mark.parametrize("format", sorted(set(FORMATS) - {"yolo", "dotmap"}))
+@pytest.mark.parametrize("format", sorted(set(FORMATS) - {"yolo", "dotmap", "masks"}))
 def test_points_outside_come_back_elsewhere(format: str, tmp_path: Path) -> None:
     points = [[5, 5], [-3.5, 5], [75, 50]]
     write_folder([drawn("a", points)], tmp_path / "o", to=format)

@@ -38,6 +38,7 @@ class Context:
     names: tuple[str, ...] = ()  # of classes.txt or data.yaml
     origin: float = 0.0  # what is added to the coordinates of a file
     dots: str = "auto"
+    masks: str = "auto"
     # Whether coordinates are those of the pixels before EXIF turns a photograph; None: as the points themselves say.
     stored: bool | None = None
     pose: bool = False  # YOLO lines go on with keypoints after the box
@@ -197,6 +198,7 @@ class PerImage(Format):
     pictures: tuple[
         str, ...
     ] = ()  # words in the names of its files, where these are pictures that lie among the images
+    leftovers: tuple[str, ...] = ()  # endings of other pictures that its tool puts there
 
     def read(self, path: Path, image: Path, context: Context) -> Points | Annotation:
         """The points of a file as written, and its faults; or an annotation, with the origin added."""

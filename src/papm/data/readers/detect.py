@@ -97,7 +97,7 @@ def annotation_pictures(place: Place) -> set[Path]:
     if not maps:
         return set()
     files = place.files[place.dirs.index(place.image_dir)]
-    beside = [(f, [(files, f.endings_in(place.image_dir))]) for f in kinds]
+    beside = [(f, [(files, [*f.endings_in(place.image_dir), *f.leftovers])]) for f in kinds]
     return {p for i in place.images for f, dirs in beside for p in _named_after(i, f, dirs) if p in maps}
 
 

@@ -25,7 +25,7 @@ SPLIT_NAMES = {
 IMAGE_DIRS = ("images", "imgs", "img", "image", "jpegimages", "obj_train_data")
 LABEL_DIRS = (
     *("labels", "points", "annotations", "ground_truth", "ground-truth", "gt", "txt", "xml", "xmls", "json", "jsons"),
-    *("dots", "dot_maps", "dotmaps"),
+    *("dots", "dot_maps", "dotmaps", "masks", "mask", "instances"),
 )
 _ORDER = ("train", "val", "test", "all")
 
