@@ -40,6 +40,7 @@ FILES = {
     "labelme": "images/a.json",
     "via": "via_project.json",
     "imagej": "images/a.csv",
+    "imagej-roi": "images/a_RoiSet.zip",
     "qupath": "images/a.geojson",
     "dotdotgoose": "images/points.pnt",
     "dotmap": "dots/a.png",
@@ -47,7 +48,7 @@ FILES = {
     "nwpu": "jsons/a.json",
     "shanghaitech": "ground_truth/GT_a.mat",
 }
-BINARY = {"dotmap", "masks", "shanghaitech"}
+BINARY = {"dotmap", "masks", "imagej-roi", "shanghaitech"}
 TEXTS = sorted(set(FILES) - BINARY)
 XML = ("cvat", "voc")
 JSON = ("coco", "labelstudio", "labelme", "via", "qupath", "dotdotgoose", "nwpu")

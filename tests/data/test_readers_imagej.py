@@ -238,9 +238,9 @@ def test_check_says_that_points_may_be_of_the_stored_pixels(tmp_path: Path) -> N
 
 def test_files_that_no_format_fits_are_named(tmp_path: Path) -> None:
     image(tmp_path / "a.png")
-    put(tmp_path / "a.roi", "Iout")
-    put(tmp_path / "b.roi", "Iout")
+    put(tmp_path / "a.points", "Iout")
+    put(tmp_path / "b.points", "Iout")
     with pytest.raises(
-        DataError, match=r"images but no points that papm can read \(a\.roi and 1 more: .*papm data list"
+        DataError, match=r"images but no points that papm can read \(a\.points and 1 more: .*papm data list"
     ):
         papm.data.open("folder", tmp_path)

@@ -195,6 +195,9 @@ class PerImage(Format):
     prefix = ""
     named_labels = False  # labels are names, which have to be gathered over all files
     missing_is_empty = False  # an image without a file has no objects
+    alone: tuple[str, ...] = ()  # names of files that belong to the image of a folder that has one
+    only_one = False  # several files with the names of one image's are an error, but for the `last_resort` among them
+    last_resort: tuple[str, ...] = ()
     pictures: tuple[
         str, ...
     ] = ()  # words in the names of its files, where these are pictures that lie among the images

@@ -47,6 +47,7 @@ class DotMap(PerImage):
     origin = 0.5
     labels = False
     inside_only = True
+    only_one = True
     pictures = ("dots",)
 
     def names(self, stem: str, endings: Sequence[str]) -> list[str]:

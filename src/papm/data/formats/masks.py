@@ -56,6 +56,8 @@ class Masks(PerImage):
     origin = 0.5
     labels = False
     inside_only = True
+    only_one = True
+    last_resort = (_PICKLE,)
     pictures = ("_mask", "_cp_", "_label", "_instances", "_flows")
     leftovers = ("_flows.tif", "_cp_output.png", "_cp_outlines.png")  # of Cellpose
 

@@ -63,11 +63,16 @@ def sidecars(place: Place, f: PerImage) -> dict[Path, Path | None]:
     maps = annotation_pictures(place)
     out: dict[Path, Path | None] = {}
     for image in place.images:
-        path = next(_named_after(image, f, dirs), None)
+        found = _named_after(image, f, dirs)
+        path = next(found, None)
+        if path is not None and f.only_one:
+            _require_alone(image, path, found, f)
         if image not in maps or (path is not None and not f.pictures):
             out[image] = path
     if f.pictures:
         _require_own(out)
+    if f.alone and [*out.values()] == [None]:
+        out = dict.fromkeys(out, next((files[n] for files in place.files for n in f.alone if n in files), None))
     return out
 
 
@@ -78,6 +83,13 @@ def _named_after(image: Path, f: PerImage, dirs: Iterable[tuple[Mapping[str, Pat
         for name in (name for stem in stems for name in f.names(stem, endings)):
             if name in files and files[name] != image:
                 yield files[name]
+
+
+def _require_alone(image: Path, path: Path, others: Iterable[Path], f: PerImage) -> None:
+    """DataError where another file lies beside a file that has as good a name for the same image."""
+    for other in others:
+        if other != path and other.parent == path.parent and not other.name.endswith(f.last_resort or ("\0",)):
+            raise DataError(f"{path}: {other.name} is of {image.name} too, by its name; take one of both away")
 
 
 def _require_own(found: Mapping[Path, Path | None]) -> None:
