@@ -41,6 +41,7 @@ FILES = {
     "via": "via_project.json",
     "imagej": "images/a.csv",
     "imagej-roi": "images/a_RoiSet.zip",
+    "cellcounter": "images/CellCounter_a.xml",
     "qupath": "images/a.geojson",
     "dotdotgoose": "images/points.pnt",
     "dotmap": "dots/a.png",
@@ -50,7 +51,7 @@ FILES = {
 }
 BINARY = {"dotmap", "masks", "imagej-roi", "shanghaitech"}
 TEXTS = sorted(set(FILES) - BINARY)
-XML = ("cvat", "voc")
+XML = ("cvat", "voc", "cellcounter")
 JSON = ("coco", "labelstudio", "labelme", "via", "qupath", "dotdotgoose", "nwpu")
 SHEETS = sorted(f.name for f in formats() if isinstance(f, Sheet))
 
@@ -298,7 +299,7 @@ def test_entities_are_refused(format: str, doctype: str, word: str, tmp_path: Pa
 def test_deep_wide_and_odd_xml(format: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     file = made(tmp_path / "d", format)
     whole = file.read_text()
-    root = "annotation" if format == "voc" else "annotations"
+    root = {"voc": "annotation", "cvat": "annotations", "cellcounter": "CellCounter_Marker_File"}[format]
     for content, words in (
         (f"<{root}>" + "<a>" * 100_000, "deeper"),
         (f"<{root}></{root}>extra", "not valid XML"),
