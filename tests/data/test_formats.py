@@ -24,7 +24,7 @@ from papm.structures import Sample
 
 H, W = 40, 60
 # How far a point may be from where it was: formats that keep float32, fractions of the image, pixel centres.
-ROUNDING = {"yolo": 1e-4, "labelstudio": 1e-4, "voc": 1e-4, "shanghaitech": 1e-6}
+ROUNDING = {"yolo": 1e-4, "labelstudio": 1e-4, "voc": 1e-4, "shanghaitech": 1e-6, "napari": 1e-6}
 ROUNDING |= dict.fromkeys(("dotmap", "masks", "cellcounter"), 0.5)
 BOXED = sorted(f.name for f in formats() if f.boxes != "never")
 LABELLED = sorted(f.name for f in formats() if f.labels)

@@ -42,6 +42,7 @@ FILES = {
     "imagej": "images/a.csv",
     "imagej-roi": "images/a_RoiSet.zip",
     "cellcounter": "images/CellCounter_a.xml",
+    "napari": "images/a.csv",
     "qupath": "images/a.geojson",
     "dotdotgoose": "images/points.pnt",
     "dotmap": "dots/a.png",

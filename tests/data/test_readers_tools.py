@@ -564,6 +564,29 @@ def test_dot_map_faults(tmp_path: Path) -> None:
         opened(tmp_path, format="dotmap")
 
 
+# --- napari ------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("head", ["index,axis-0,axis-1\n0,", "axis-0,axis-1\n", '"index","axis-0","axis-1"\n"0",'])
+def test_points_of_napari(tmp_path: Path, head: str) -> None:
+    """Row, then column; the centre of the first pixel is at 0."""
+    image(tmp_path / "a.png")
+    put(tmp_path / "a.csv", f"{head}40.25,12.5\n")
+    assert near(opened(tmp_path)["a"].points, [[13, 40.75]])
+    put(tmp_path / "a.csv", "index,axis-0,axis-1\n")
+    assert opened(tmp_path)["a"].count == 0
+
+
+def test_points_of_napari_in_a_stack_are_refused(tmp_path: Path) -> None:
+    image(tmp_path / "a.png")
+    put(tmp_path / "a.csv", "index,axis-0,axis-1,axis-2\n0,1,2,3\n")
+    with pytest.raises(DataError, match=r"a\.csv: points of a stack \(axis-2\); save"):
+        opened(tmp_path)
+    put(tmp_path / "a.csv", "index,axis-0,axis-1\n0,1\n1,two,3\n")
+    with pytest.raises(DataError, match=r"a\.csv:2: expected axis-0 and axis-1, found 2 fields \(and 1 more"):
+        opened(tmp_path)
+
+
 # --- files of published datasets ---------------------------------------------------------------------------------------
 
 

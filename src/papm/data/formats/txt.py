@@ -39,6 +39,7 @@ class Columns:
     imagej: bool = False  # the shape of ImageJ's tables,
     measured: bool = False  # with measurements of its own
     commas: bool = False  # 12,5 is 12.5
+    named: bool = False  # they were found by the names in a row, which is no point
 
 
 def header(cells: Sequence[str]) -> Columns | None:
