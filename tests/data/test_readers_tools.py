@@ -564,6 +564,72 @@ def test_dot_map_faults(tmp_path: Path) -> None:
         opened(tmp_path, format="dotmap")
 
 
+# --- COCO's and VOC's own layouts ---------------------------------------------------------------------------------------
+
+
+def coco_file(path: Path, name: str, *boxes: list[float]) -> None:
+    content = {
+        "images": [{"id": 1, "file_name": name, "width": W, "height": H}],
+        "annotations": [{"id": i, "image_id": 1, "category_id": 1, "bbox": b} for i, b in enumerate(boxes)],
+        "categories": [{"id": 1, "name": "car"}],
+    }
+    put(path, json.dumps(content))
+
+
+@pytest.mark.parametrize("where", ["", "images/"])
+def test_coco_as_published(tmp_path: Path, where: str, caplog: pytest.LogCaptureFixture) -> None:
+    for split, x in (("train", 10), ("val", 30)):
+        image(tmp_path / f"{where}{split}2017/000000000{x}.jpg")
+        coco_file(tmp_path / f"annotations/instances_{split}2017.json", f"000000000{x}.jpg", [x, 20, 4, 6])
+        put(tmp_path / f"annotations/captions_{split}2017.json", '{"images": [], "annotations": [{"caption": "a"}]}')
+    found = papm.data.open_spec(str(tmp_path))
+    assert {s: d[0].points.tolist() for s, d in found.items()} == {"train": [[12, 23]], "val": [[32, 23]]}
+    assert not [f for f in check("folder", tmp_path) if f.severity == "error"]
+    for split, x in (("train", 10), ("val", 30)):  # as in the archive of 2017
+        coco_file(tmp_path / f"annotations/person_keypoints_{split}2017.json", f"000000000{x}.jpg", [1, 2, 2, 2])
+    several = r"several annotation files \(instances_train2017\.json, person_keypoints_train2017\.json\)"
+    with pytest.raises(DataError, match=rf"{several}; say which with annotations=instances_\*$"):
+        papm.data.open("folder", tmp_path)
+    chosen = papm.data.open("folder", tmp_path, annotations="person*")
+    assert {s: d[0].points.tolist() for s, d in chosen.items()} == {"train": [[2, 3]], "val": [[2, 3]]}
+    image(tmp_path / f"{where}test2017/1.jpg")
+    with caplog.at_level(logging.WARNING):
+        chosen = papm.data.open("folder", tmp_path, annotations="instances_*")
+    assert list(chosen) == ["train", "val"] and "test2017: no annotation file 'instances_*'" in caplog.text
+    with pytest.raises(DataError, match=r"no annotation file 'thing\*' for any of its images"):
+        papm.data.open("folder", tmp_path, annotations="thing*")
+
+
+def voc(root: Path, *names: str) -> None:
+    box = "<bndbox><xmin>10</xmin><ymin>20</ymin><xmax>14</xmax><ymax>26</ymax></bndbox>"
+    for name in names:
+        image(root / f"JPEGImages/{name}.jpg")
+        put(root / f"Annotations/{name}.xml", f"<annotation><object><name>car</name>{box}</object></annotation>")
+
+
+def test_voc_as_published(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    voc(tmp_path, "000001", "000002", "000003", "000004")
+    sets = tmp_path / "ImageSets/Main"
+    for split, text in (("train", "000003\n000001\n"), ("val", "000002\n"), ("trainval", "000001\n000002\n000003\n")):
+        put(sets / f"{split}.txt", text)
+    put(sets / "car_train.txt", "000003  1\n000001 -1\n")
+    with caplog.at_level(logging.WARNING):
+        found = papm.data.open_spec(str(tmp_path))
+    assert {s: [x.name for x in d] for s, d in found.items()} == {"train": ["000003", "000001"], "val": ["000002"]}
+    assert found["val"][0].points.tolist() == [[12, 23]] and "lists do not name 1 image, left out" in caplog.text
+    put(sets / "test.txt", "000004\n000009\n")
+    with pytest.raises(DataError, match=r"test\.txt:2: names the image '000009', which is not among the images"):
+        papm.data.open("folder", tmp_path)
+
+
+def test_voc_with_one_list_for_training_and_validation(tmp_path: Path) -> None:
+    voc(tmp_path, "1", "2")
+    put(tmp_path / "ImageSets/Main/trainval.txt", "2\n")
+    put(tmp_path / "ImageSets/Main/test.txt", "1\n")
+    found = papm.data.open_spec(str(tmp_path))
+    assert {s: [x.name for x in d] for s, d in found.items()} == {"train": ["2"], "test": ["1"]}
+
+
 # --- napari ------------------------------------------------------------------------------------------------------------
 
 

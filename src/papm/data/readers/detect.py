@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import logging
+import re
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from fnmatch import fnmatchcase
 from pathlib import Path
 
 from papm.data.formats import FORMATS, Format, PerImage, Sheet, formats
@@ -12,6 +15,8 @@ from papm.data.formats.csv import first_rows
 from papm.data.readers.layout import Place, label_dirs, listed, nfc, split_of
 from papm.errors import DataError
 from papm.images import natural_key
+
+logger = logging.getLogger(__name__)
 
 _SAMPLED = 5  # files looked into to recognise a format
 
@@ -170,7 +175,27 @@ def _unread(place: Place) -> str:
 # --- one file for many images ------------------------------------------------------------------------------------------
 
 
-def named_sheet(root: Path, annotations: str | Path, allowed: Sequence[Format]) -> tuple[Path, Sheet]:
+def named_sheets(
+    root: Path, places: Sequence[Place], annotations: str | Path, allowed: Sequence[Format]
+) -> list[Found]:
+    """What a user names: one file for all places, or with `*` in its name those that the splits have."""
+    pattern = Path(annotations).name
+    if "*" not in pattern:
+        return [(*_named_sheet(root, annotations, allowed), p) for p in places]
+    out: list[Found] = []
+    for place in places:
+        folders = dict.fromkeys([*place.dirs, root, *label_dirs(root)])
+        others = {p for d in folders for p in listed(d) if not fnmatchcase(p.name, pattern)}
+        found = find_sheets(root, place, allowed, others)
+        if not found:
+            logger.warning("%s: no annotation file '%s' for these images: left out", place.image_dir, pattern)
+        out += found
+    if not out:
+        raise DataError(f"{root}: no annotation file '{pattern}' for any of its images")
+    return out
+
+
+def _named_sheet(root: Path, annotations: str | Path, allowed: Sequence[Format]) -> tuple[Path, Sheet]:
     """The annotation file a user names, with its format: by its content, else by its suffix."""
     path = next((p for p in (Path(annotations), root / annotations) if p.is_file()), None)
     if path is None:
@@ -224,10 +249,12 @@ def _shared_out(folder: Path, place: Place, found: Sequence[tuple[Path, Sheet]])
         return [(p, f, replace(place, split=split or "all")) for (p, f), split in zip(found, splits)]
     if len(found) == 1:
         return [(*found[0], place)]
-    if mine := [(p, f, place) for p, f in found if split_of(p) == place.split]:
-        return mine[:1]
-    names = ", ".join(p.name for p, _ in found)
-    raise DataError(f"{folder}: several annotation files ({names}); say which with annotations=NAME")
+    mine = [(p, f, place) for p, f in found if split_of(p) == place.split]
+    if len(mine) == 1:
+        return mine
+    names = [p.name for p, _, _ in mine] or [p.name for p, _ in found]
+    how = re.split("train|val|test", names[0])[0] + "*" if mine else "NAME"  # for the files of all splits
+    raise DataError(f"{folder}: several annotation files ({', '.join(names)}); say which with annotations={how}")
 
 
 def _ambiguous(folder: Path, found: Mapping[Format, Path]) -> DataError:

@@ -27,7 +27,7 @@ from papm.data.formats import masks as label_masks
 from papm.data.formats.base import Context, Points, is_int
 from papm.data.formats.txt import head_lines, listed_names
 from papm.data.readers import multi_annotator
-from papm.data.readers.detect import Found, annotation_pictures, choose, expected, is_told, named_sheet, sidecars
+from papm.data.readers.detect import Found, annotation_pictures, choose, expected, is_told, named_sheets, sidecars
 from papm.data.readers.faults import AnnotationError, Fault, Faults
 from papm.data.readers.layout import Place, find_places, find_regions
 from papm.data.readers.matching import images_of
@@ -67,7 +67,7 @@ def entries(
     def read(folder: Path, places: Sequence[Place]) -> dict[str, list[Entry]]:
         opened = _Folder(replace(context, root=folder), origin, stored)
         if annotations is not None:
-            opened.sheets([(*named_sheet(folder, annotations, allowed), p) for p in places])
+            opened.sheets(named_sheets(folder, places, annotations, allowed))
         else:
             opened.places(places, allowed)
         return opened.finish()
