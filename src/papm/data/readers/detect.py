@@ -83,11 +83,13 @@ def sidecars(place: Place, f: PerImage) -> dict[Path, Path | None]:
 
 def _named_after(image: Path, f: PerImage, dirs: Iterable[tuple[Mapping[str, Path], Sequence[str]]]) -> Iterator[Path]:
     """The files whose names say that they are of an image, nearest first."""
-    stems = dict.fromkeys((image.stem, nfc(image.stem)))
+    stem = image.stem
+    stems = (stem,) if stem.isascii() else dict.fromkeys((stem, nfc(stem)))
     for files, endings in dirs:
-        for name in (name for stem in stems for name in f.names(stem, endings)):
-            if name in files and files[name] != image:
-                yield files[name]
+        for one in stems:
+            for name in f.names(one, endings):
+                if name in files and files[name] != image:
+                    yield files[name]
 
 
 def _require_alone(image: Path, path: Path, others: Iterable[Path], f: PerImage) -> None:
@@ -109,8 +111,8 @@ def _require_own(found: Mapping[Path, Path | None]) -> None:
 def annotation_pictures(place: Place) -> set[Path]:
     """Images that are dot maps or masks of others, by their names."""
     kinds = [f for f in formats() if isinstance(f, PerImage) and f.pictures]
-    words = [w for f in kinds for w in f.pictures]
-    maps = {i for i in place.images if any(w in i.stem for w in words)}
+    marked = re.compile("|".join(re.escape(w) for f in kinds for w in f.pictures))
+    maps = {i for i in place.images if marked.search(i.name)}
     if not maps:
         return set()
     files = place.files[place.dirs.index(place.image_dir)]
