@@ -154,6 +154,16 @@ def test_text_beside_a_plain_mask_counts_and_beside_labels_is_asked_about(tmp_pa
         opened(tmp_path)
 
 
+@pytest.mark.parametrize("other", ["masks/a.png", "labels/a.tif", "a_labels.npy"])
+def test_two_masks_of_one_image_are_told(tmp_path: Path, other: str) -> None:
+    """One may be of instances, the other of classes."""
+    image(tmp_path / "a.jpg")
+    put(tmp_path / "a_masks.png", cells())
+    put(tmp_path / other, cells())
+    with pytest.raises(DataError, match=r"is of a\.jpg too, by its name; take one of both away"):
+        opened(tmp_path)
+
+
 @pytest.mark.parametrize(
     ("mask", "words"),
     [

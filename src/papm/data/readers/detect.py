@@ -93,10 +93,10 @@ def _named_after(image: Path, f: PerImage, dirs: Iterable[tuple[Mapping[str, Pat
 
 
 def _require_alone(image: Path, path: Path, others: Iterable[Path], f: PerImage) -> None:
-    """DataError where another file lies beside a file that has as good a name for the same image."""
+    """DataError where another file has as good a name for the same image."""
     for other in others:
-        if other != path and other.parent == path.parent and not other.name.endswith(f.last_resort or ("\0",)):
-            raise DataError(f"{path}: {other.name} is of {image.name} too, by its name; take one of both away")
+        if other != path and not other.name.endswith(f.last_resort or ("\0",)):
+            raise DataError(f"{path}: {other} is of {image.name} too, by its name; take one of both away")
 
 
 def _require_own(found: Mapping[Path, Path | None]) -> None:
