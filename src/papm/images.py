@@ -23,7 +23,7 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import BinaryIO
+from typing import Any, BinaryIO
 
 import numpy as np
 import torch
@@ -31,7 +31,7 @@ from PIL import Image, UnidentifiedImageError
 from torch import Tensor
 
 from papm.errors import ConfigError, DataError
-from papm.rgb import exif_orientation, image_pixels
+from papm.rgb import exif_orientation, image_pixels, stored_values
 
 IMAGE_SUFFIXES = frozenset({".jpg", ".jpeg", ".png", ".bmp", ".tif", ".tiff", ".webp"})
 MAX_PIXELS = 500_000_000  # 1.5 GB decoded; PAPM_MAX_PIXELS in the environment overrides it
@@ -60,6 +60,12 @@ def read_image(path: str | Path, white: int | None = None) -> Tensor:
     """
     with _file(path) as im:
         return image_pixels(im, white)
+
+
+def read_values(path: str | Path) -> np.ndarray[Any, np.dtype[Any]]:
+    """The values in an image file as they are stored, [H, W] or [H, W, C], upright: what a mask says of each pixel."""
+    with _file(path) as im:
+        return stored_values(im)
 
 
 def decode_image(stream: BinaryIO, name: str = "image", limit: int | None = None) -> Tensor:

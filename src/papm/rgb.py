@@ -39,6 +39,15 @@ def image_pixels(im: Image.Image, white: int | None = None) -> Tensor:
     return pixels
 
 
+def stored_values(im: Image.Image) -> np.ndarray[Any, np.dtype[Any]]:
+    """The values of pixels as they are stored, [H, W] or [H, W, C], upright: of 16 and 32 bits, of a palette the indices."""
+    turn = None if im.format == "TIFF" else _TRANSPOSE.get(exif_orientation(im))
+    if (stream := _unread_png(im)) is not None:
+        png.verify(stream)
+    im.load()
+    return np.array(im if turn is None else im.transpose(turn))
+
+
 def exif_orientation(im: Image.Image) -> int:
     """The EXIF orientation, 1 to 8; 1 where there is none.
 

@@ -415,8 +415,28 @@ def test_headings_of_a_spreadsheet(tmp_path: Path, header: str) -> None:
     assert open_all(tmp_path) == {"a": [[5.0, 6.0], [7.5, 8.0]]}
 
 
-@pytest.mark.parametrize("header", ["Photo,X (mm),Y (mm)", "Bild,x,y"])
-def test_headings_that_are_not_known_are_named(tmp_path: Path, header: str) -> None:
+@pytest.mark.parametrize(
+    "header",
+    [
+        *("image;X_center;Y_center", "Bild;x-Koordinate;y-Koordinate", "Dateiname;X-Koordinate (px);Y-Koordinate (px)"),
+        *("Image Name;cx;cy", "Datei;Spalte;Zeile", "File;Centre X;Centre Y"),
+    ],
+)
+def test_headings_of_other_programs_and_in_german(tmp_path: Path, header: str) -> None:
+    image(tmp_path / "a.jpg")
+    text(tmp_path / "p.csv", f"{header};Klasse\na.jpg;5,5;6;1\na.jpg;7,5;8;0\n")
+    assert open_all(tmp_path) == {"a": [[5.5, 6], [7.5, 8]]}
+    assert open_all(tmp_path, category=0) == {"a": [[7.5, 8]]}
+
+
+def test_the_number_of_a_row_is_no_coordinate(tmp_path: Path) -> None:
+    image(tmp_path / "a.jpg")
+    text(tmp_path / "p.csv", "row,image,x,y\n0,a.jpg,5,6\n1,a.jpg,7,8\n")
+    assert open_all(tmp_path) == {"a": [[5, 6], [7, 8]]}
+
+
+@pytest.mark.parametrize("header", ["Photo,X (mm),Y (mm)", "Aufnahme,x,y", "image,x,y,x_center,y_center"])
+def test_headings_that_are_not_known_or_ambiguous_are_named(tmp_path: Path, header: str) -> None:
     image(tmp_path / "a.jpg")
     text(tmp_path / "p.csv", f"{header}\nsome,5,6\n")
     named = header.replace(",", ", ").replace("(", r"\(").replace(")", r"\)")

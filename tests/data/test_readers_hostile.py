@@ -40,14 +40,19 @@ FILES = {
     "labelme": "images/a.json",
     "via": "via_project.json",
     "imagej": "images/a.csv",
+    "imagej-roi": "images/a_RoiSet.zip",
+    "cellcounter": "images/CellCounter_a.xml",
+    "napari": "images/a.csv",
     "qupath": "images/a.geojson",
     "dotdotgoose": "images/points.pnt",
     "dotmap": "dots/a.png",
+    "masks": "masks/a.tif",
     "nwpu": "jsons/a.json",
     "shanghaitech": "ground_truth/GT_a.mat",
 }
-TEXTS = sorted(set(FILES) - {"dotmap", "shanghaitech"})
-XML = ("cvat", "voc")
+BINARY = {"dotmap", "masks", "imagej-roi", "shanghaitech"}
+TEXTS = sorted(set(FILES) - BINARY)
+XML = ("cvat", "voc", "cellcounter")
 JSON = ("coco", "labelstudio", "labelme", "via", "qupath", "dotdotgoose", "nwpu")
 SHEETS = sorted(f.name for f in formats() if isinstance(f, Sheet))
 
@@ -121,7 +126,7 @@ def test_wrong_encodings_and_binary(format: str, tmp_path: Path) -> None:
     ):
         file.write_bytes(content)
         message = told(tmp_path / "d", file, format, must_fail=False)
-        assert message or format in ("dotmap", "shanghaitech", "yolo"), content[:10]
+        assert message or format in BINARY | {"yolo"}, content[:10]
     if format in TEXTS and format not in XML:
         file.write_bytes(whole.decode().encode("utf-16"))
         assert "UTF-8" in told(tmp_path / "d", file, format)
@@ -295,7 +300,7 @@ def test_entities_are_refused(format: str, doctype: str, word: str, tmp_path: Pa
 def test_deep_wide_and_odd_xml(format: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     file = made(tmp_path / "d", format)
     whole = file.read_text()
-    root = "annotation" if format == "voc" else "annotations"
+    root = {"voc": "annotation", "cvat": "annotations", "cellcounter": "CellCounter_Marker_File"}[format]
     for content, words in (
         (f"<{root}>" + "<a>" * 100_000, "deeper"),
         (f"<{root}></{root}>extra", "not valid XML"),

@@ -238,9 +238,74 @@ def test_check_says_that_points_may_be_of_the_stored_pixels(tmp_path: Path) -> N
 
 def test_files_that_no_format_fits_are_named(tmp_path: Path) -> None:
     image(tmp_path / "a.png")
-    put(tmp_path / "a.roi", "Iout")
-    put(tmp_path / "b.roi", "Iout")
+    put(tmp_path / "a.points", "Iout")
+    put(tmp_path / "b.points", "Iout")
     with pytest.raises(
-        DataError, match=r"images but no points that papm can read \(a\.roi and 1 more: .*papm data list"
+        DataError, match=r"images but no points that papm can read \(a\.points and 1 more: .*papm data list"
     ):
         papm.data.open("folder", tmp_path)
+
+
+# --- Cell Counter ------------------------------------------------------------------------------------------------------
+
+MARKERS = """<?xml version="1.0" encoding="UTF-8"?>
+<CellCounter_Marker_File>
+ <Image_Properties>
+     <Image_Filename>a.png</Image_Filename>
+ </Image_Properties>
+ <Marker_Data>
+     <Current_Type>2</Current_Type>
+     <Marker_Type>
+         <Type>1</Type>
+         <Marker>
+             <MarkerX>12</MarkerX>
+             <MarkerY>40</MarkerY>
+             <MarkerZ>1</MarkerZ>
+         </Marker>
+         <Marker>
+             <MarkerX>0</MarkerX>
+             <MarkerY>7</MarkerY>
+             <MarkerZ>1</MarkerZ>
+         </Marker>
+     </Marker_Type>
+     <Marker_Type>
+         <Type>2</Type>{name}
+         <Marker>
+             <MarkerX>50</MarkerX>
+             <MarkerY>60</MarkerY>
+             <MarkerZ>{z}</MarkerZ>
+         </Marker>
+     </Marker_Type>
+     <Marker_Type>
+         <Type>3</Type>
+     </Marker_Type>
+ </Marker_Data>
+</CellCounter_Marker_File>
+"""
+
+
+@pytest.mark.parametrize("place", ["CellCounter_a.xml", "CellCounter_a.png.xml", "annotations/CellCounter_a.xml"])
+def test_markers_of_cell_counter(tmp_path: Path, place: str) -> None:
+    image(tmp_path / "a.png")
+    put(tmp_path / place, MARKERS.format(name="", z=1))
+    (sample,) = opened(tmp_path).values()
+    assert sample.points.tolist() == [[12.5, 40.5], [0.5, 7.5], [50.5, 60.5]]
+    assert sample.meta["classes"] == ("Type 1", "Type 2") and torch.as_tensor(sample.labels).tolist() == [0, 0, 1]
+    assert opened(tmp_path, category="Type 2")["a"].count == 1
+    put(tmp_path / place, MARKERS.format(name="<Name>dead</Name>", z=1))
+    assert opened(tmp_path)["a"].meta["classes"] == ("Type 1", "dead")
+
+
+def test_markers_on_other_pictures_of_a_stack_are_refused(tmp_path: Path) -> None:
+    image(tmp_path / "a.png")
+    put(tmp_path / "CellCounter_a.xml", MARKERS.format(name="", z=2))
+    with pytest.raises(DataError, match=r"CellCounter_a\.xml:23: this marker lies on picture 2 of a stack"):
+        opened(tmp_path)
+
+
+def test_markers_are_written_as_whole_pixels(tmp_path: Path) -> None:
+    """The plugin reads nothing else."""
+    sample = Sample("a", lambda: torch.zeros(3, H, W, dtype=torch.uint8), torch.tensor([[30.9, 20.0]]), (H, W))
+    write_folder([sample], tmp_path / "o", to="cellcounter")
+    text = (tmp_path / "o/images/CellCounter_a.xml").read_text()
+    assert "<MarkerX>30</MarkerX><MarkerY>20</MarkerY><MarkerZ>1</MarkerZ>" in text and "<Type>1</Type>" in text

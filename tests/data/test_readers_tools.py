@@ -504,6 +504,33 @@ def test_dot_maps(tmp_path: Path, place: str, suffix: str) -> None:
     assert not [f for f in check("folder", tmp_path) if f.severity == "error"]
 
 
+@pytest.mark.parametrize(
+    ("picture", "map"),
+    [("001cell.png", "001dots.png"), ("X_000.png", "X_dots_000.png"), ("X_img_000.tif", "X_dots_000.png")],
+)
+@pytest.mark.parametrize("color", [(255, 0, 0), (255, 255, 255)])
+def test_dot_maps_as_published(tmp_path: Path, picture: str, map: str, color: tuple[int, int, int]) -> None:
+    image(tmp_path / picture)
+    dots(tmp_path / map, (3, 4), (199, 99), color=color)
+    found = opened(tmp_path)
+    assert list(found) == [Path(picture).stem]
+    assert near(found[Path(picture).stem].points, [[3.5, 4.5], [199.5, 99.5]])
+    assert not [f for f in check("folder", tmp_path) if "not part" in f.message or f.severity == "error"]
+
+
+@pytest.mark.parametrize(
+    ("pictures", "map"), [(("1cell.png", "1.jpg"), "1dots.png"), (("X_0.png", "X_img_0.png"), "X_dots_0.png")]
+)
+def test_a_dot_map_that_may_be_of_two_images_is_refused(tmp_path: Path, pictures: list[str], map: str) -> None:
+    for name in pictures:
+        image(tmp_path / name)
+    dots(tmp_path / map, (3, 4))
+    with pytest.raises(DataError, match=f"{map}: by its name it may be of .* and of .*; rename it after its image"):
+        opened(tmp_path, format="dotmap")
+    with pytest.raises(DataError, match="by its name it may be of"):
+        opened(tmp_path)
+
+
 def test_dots_painted_with_a_brush_are_one_point_each(tmp_path: Path) -> None:
     image(tmp_path / "a.jpg")
     brush = [(x, y) for x in range(10, 13) for y in range(20, 23)]
@@ -535,6 +562,95 @@ def test_dot_map_faults(tmp_path: Path) -> None:
     Image.new("RGB", (W, H), (255, 255, 255)).save(tmp_path / "a_dots.png")
     with pytest.raises(DataError, match=r"a_dots\.png: more than half"):
         opened(tmp_path, format="dotmap")
+
+
+# --- COCO's and VOC's own layouts ---------------------------------------------------------------------------------------
+
+
+def coco_file(path: Path, name: str, *boxes: list[float]) -> None:
+    content = {
+        "images": [{"id": 1, "file_name": name, "width": W, "height": H}],
+        "annotations": [{"id": i, "image_id": 1, "category_id": 1, "bbox": b} for i, b in enumerate(boxes)],
+        "categories": [{"id": 1, "name": "car"}],
+    }
+    put(path, json.dumps(content))
+
+
+@pytest.mark.parametrize("where", ["", "images/"])
+def test_coco_as_published(tmp_path: Path, where: str, caplog: pytest.LogCaptureFixture) -> None:
+    for split, x in (("train", 10), ("val", 30)):
+        image(tmp_path / f"{where}{split}2017/000000000{x}.jpg")
+        coco_file(tmp_path / f"annotations/instances_{split}2017.json", f"000000000{x}.jpg", [x, 20, 4, 6])
+        put(tmp_path / f"annotations/captions_{split}2017.json", '{"images": [], "annotations": [{"caption": "a"}]}')
+    found = papm.data.open_spec(str(tmp_path))
+    assert {s: d[0].points.tolist() for s, d in found.items()} == {"train": [[12, 23]], "val": [[32, 23]]}
+    assert not [f for f in check("folder", tmp_path) if f.severity == "error"]
+    for split, x in (("train", 10), ("val", 30)):  # as in the archive of 2017
+        coco_file(tmp_path / f"annotations/person_keypoints_{split}2017.json", f"000000000{x}.jpg", [1, 2, 2, 2])
+    several = r"several annotation files \(instances_train2017\.json, person_keypoints_train2017\.json\)"
+    with pytest.raises(DataError, match=rf"{several}; say which with annotations=instances_\*$"):
+        papm.data.open("folder", tmp_path)
+    chosen = papm.data.open("folder", tmp_path, annotations="person*")
+    assert {s: d[0].points.tolist() for s, d in chosen.items()} == {"train": [[2, 3]], "val": [[2, 3]]}
+    image(tmp_path / f"{where}test2017/1.jpg")
+    with caplog.at_level(logging.WARNING):
+        chosen = papm.data.open("folder", tmp_path, annotations="instances_*")
+    assert list(chosen) == ["train", "val"] and "test2017: no annotation file 'instances_*'" in caplog.text
+    with pytest.raises(DataError, match=r"no annotation file 'thing\*' for any of its images"):
+        papm.data.open("folder", tmp_path, annotations="thing*")
+
+
+def voc(root: Path, *names: str) -> None:
+    box = "<bndbox><xmin>10</xmin><ymin>20</ymin><xmax>14</xmax><ymax>26</ymax></bndbox>"
+    for name in names:
+        image(root / f"JPEGImages/{name}.jpg")
+        put(root / f"Annotations/{name}.xml", f"<annotation><object><name>car</name>{box}</object></annotation>")
+
+
+def test_voc_as_published(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    voc(tmp_path, "000001", "000002", "000003", "000004")
+    sets = tmp_path / "ImageSets/Main"
+    for split, text in (("train", "000003\n000001\n"), ("val", "000002\n"), ("trainval", "000001\n000002\n000003\n")):
+        put(sets / f"{split}.txt", text)
+    put(sets / "car_train.txt", "000003  1\n000001 -1\n")
+    with caplog.at_level(logging.WARNING):
+        found = papm.data.open_spec(str(tmp_path))
+    assert {s: [x.name for x in d] for s, d in found.items()} == {"train": ["000003", "000001"], "val": ["000002"]}
+    assert found["val"][0].points.tolist() == [[12, 23]] and "lists do not name 1 image, left out" in caplog.text
+    put(sets / "test.txt", "000004\n000009\n")
+    with pytest.raises(DataError, match=r"test\.txt:2: names the image '000009', which is not among the images"):
+        papm.data.open("folder", tmp_path)
+
+
+def test_voc_with_one_list_for_training_and_validation(tmp_path: Path) -> None:
+    voc(tmp_path, "1", "2")
+    put(tmp_path / "ImageSets/Main/trainval.txt", "2\n")
+    put(tmp_path / "ImageSets/Main/test.txt", "1\n")
+    found = papm.data.open_spec(str(tmp_path))
+    assert {s: [x.name for x in d] for s, d in found.items()} == {"train": ["2"], "test": ["1"]}
+
+
+# --- napari ------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("head", ["index,axis-0,axis-1\n0,", "axis-0,axis-1\n", '"index","axis-0","axis-1"\n"0",'])
+def test_points_of_napari(tmp_path: Path, head: str) -> None:
+    """Row, then column; the centre of the first pixel is at 0."""
+    image(tmp_path / "a.png")
+    put(tmp_path / "a.csv", f"{head}40.25,12.5\n")
+    assert near(opened(tmp_path)["a"].points, [[13, 40.75]])
+    put(tmp_path / "a.csv", "index,axis-0,axis-1\n")
+    assert opened(tmp_path)["a"].count == 0
+
+
+def test_points_of_napari_in_a_stack_are_refused(tmp_path: Path) -> None:
+    image(tmp_path / "a.png")
+    put(tmp_path / "a.csv", "index,axis-0,axis-1,axis-2\n0,1,2,3\n")
+    with pytest.raises(DataError, match=r"a\.csv: points of a stack \(axis-2\); save"):
+        opened(tmp_path)
+    put(tmp_path / "a.csv", "index,axis-0,axis-1\n0,1\n1,two,3\n")
+    with pytest.raises(DataError, match=r"a\.csv:2: expected axis-0 and axis-1, found 2 fields \(and 1 more"):
+        opened(tmp_path)
 
 
 # --- files of published datasets ---------------------------------------------------------------------------------------

@@ -20,7 +20,7 @@ from papm.data.readers.faults import AnnotationError
 from papm.data.readers.layout import nfc
 from papm.data.resize import take
 from papm.errors import DataError
-from papm.images import find_images
+from papm.images import find_images, is_image_name
 from papm.text import n_of
 
 __all__ = ["Finding", "Severity", "check", "has_errors"]
@@ -130,7 +130,8 @@ def _strays(entries: Sequence[Entry], own_data: bool) -> list[Finding]:
     """
     out: list[Finding] = []
     # Files named after their image; a table for all images has no siblings that could be orphans.
-    own = {e.annotation for e in entries if e.annotation is not None and nfc(e.image.stem) in nfc(e.annotation.stem)}
+    named = [(e.annotation, nfc(e.image.stem) in nfc(e.annotation.stem)) for e in entries if e.annotation is not None]
+    own = {a for a, alike in named if alike or is_image_name(a.name)}
     images = {e.image for e in entries}
     for folder in sorted({(a.parent, a.suffix) for a in own}):
         for p in sorted(_listed(folder[0])):

@@ -9,6 +9,6 @@ __all__ = ["FORMATS", "Format", "PerImage", "Sheet", "formats", "register"]
 # In the order in which they are listed, and asked about a file.
 for _name in (
     *("txt", "csv", "coco", "yolo", "voc", "cvat", "labelstudio", "labelme", "via"),
-    *("imagej", "qupath", "dotdotgoose", "dotmap", "nwpu", "shanghaitech"),
+    *("imagej", "roi", "cellcounter", "napari", "qupath", "dotdotgoose", "dotmap", "masks", "nwpu", "shanghaitech"),
 ):
     import_module(f"papm.data.formats.{_name}")

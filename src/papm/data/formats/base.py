@@ -38,6 +38,7 @@ class Context:
     names: tuple[str, ...] = ()  # of classes.txt or data.yaml
     origin: float = 0.0  # what is added to the coordinates of a file
     dots: str = "auto"
+    masks: str = "auto"
     # Whether coordinates are those of the pixels before EXIF turns a photograph; None: as the points themselves say.
     stored: bool | None = None
     pose: bool = False  # YOLO lines go on with keypoints after the box
@@ -194,6 +195,13 @@ class PerImage(Format):
     prefix = ""
     named_labels = False  # labels are names, which have to be gathered over all files
     missing_is_empty = False  # an image without a file has no objects
+    alone: tuple[str, ...] = ()  # names of files that belong to the image of a folder that has one
+    only_one = False  # several files with the names of one image's are an error, but for the `last_resort` among them
+    last_resort: tuple[str, ...] = ()
+    pictures: tuple[
+        str, ...
+    ] = ()  # words in the names of its files, where these are pictures that lie among the images
+    leftovers: tuple[str, ...] = ()  # endings of other pictures that its tool puts there
 
     def read(self, path: Path, image: Path, context: Context) -> Points | Annotation:
         """The points of a file as written, and its faults; or an annotation, with the origin added."""
@@ -204,6 +212,10 @@ class PerImage(Format):
         near = {"", folder.name.lower(), folder.parent.name.lower()}
         parts = (e.rpartition("/") for e in self.endings)
         return [ending for home, _, ending in parts if home in near]
+
+    def names(self, stem: str, endings: Sequence[str]) -> list[str]:
+        """The names that the file of an image may have, likeliest first."""
+        return [f"{self.prefix}{stem}{ending}" for ending in endings]
 
 
 class Sheet(Format):

@@ -15,13 +15,14 @@ from collections.abc import Collection, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
-from papm.data.formats.base import Context, Points, Sheet, Table, register
+from papm.data.formats.base import NO, Context, Points, Sheet, Table, register
 from papm.data.formats.items import UNNAMED, XY, Box, Item, all_classes, put_json
 from papm.data.formats.jsonfile import has_keys, load_keys, need, peek_object
 from papm.data.readers.faults import Fault, coordinate
 from papm.errors import unknown
 
 Json = Mapping[str, Any]
+_NO_PLACES = ("captions_", "panoptic_")  # names of COCO's own files whose annotations have neither boxes nor keypoints
 
 
 @register
@@ -29,12 +30,14 @@ class Coco(Sheet):
     """COCO JSON: keypoints, or the centres of boxes"""
 
     name = "coco"
-    layout = "images/NAME.jpg, annotations.json"
+    layout = "images/NAME.jpg, annotations.json; or train2017/, val2017/ with annotations/instances_*.json"
     suffixes = (".json",)
     boxes = "beside"
     filters = True
 
     def detect(self, path: Path) -> int:
+        if path.name.startswith(_NO_PLACES):
+            return NO
         return has_keys(peek_object(path), "images", "annotations")
 
     def read(self, path: Path, context: Context) -> Table:

@@ -121,7 +121,7 @@ def table_rows(
                 found = ", ".join(c.strip() for c in cells)[:120]
                 raise AnnotationError.of(path, f"expected {wanted}; found: {found}; rename the columns", number)
             columns = replace(columns, commas=separator(text) != ",")
-            if header(cells) is not None:
+            if columns.named or header(cells) is not None:
                 continue
         yield number, cells, columns
 

@@ -1,6 +1,7 @@
 """Dot maps: a black PNG of the image's size with a dot on each object.
 
     DATA/a.jpg, a_dots.png (or adots.png, a-dots.png)          DATA/images/a.jpg, dots/a.png
+    DATA/001cell.png, 001dots.png                              DATA/X_000.png (or X_img_000.png), X_dots_000.png
 
 A pixel that is not black is a dot. `dots=pixels`: every such pixel is a point, at its centre. `dots=groups`: pixels that touch,
 corners included, are one point, at their middle, as painted with a brush. `dots=auto`: pixels, when at least half of the groups
@@ -11,7 +12,8 @@ coordinate is the index of its pixel.
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable
+import re
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -29,6 +31,8 @@ logger = logging.getLogger(__name__)
 
 ENDINGS = ("_dots.png", "dots.png", "-dots.png")
 WAYS = ("auto", "pixels", "groups")
+# As published: a word for the picture, in whose place the map has "dots", and a number after it.
+_PUBLISHED = re.compile(r"(?P<head>.*?)(?P<word>[_-]?(?:cells?|images?|imgs?))?(?P<number>[_-][0-9]+)?", re.I)
 _NOTE = ("papm", "every pixel is a point")  # in the text of the maps that papm wrote
 _MOST = 0.5  # a map with more dots than that is a photograph, or white where it should be black
 
@@ -38,11 +42,25 @@ class DotMap(PerImage):
     """dot maps: black PNGs with a dot on each object"""
 
     name = "dotmap"
-    layout = "images/NAME.jpg, dots/NAME.png, or NAME_dots.png beside NAME.jpg"
+    layout = "images/NAME.jpg, dots/NAME.png, or NAME_dots.png beside NAME.jpg (001dots.png beside 001cell.png)"
     endings = ("dots/.png", "dot_maps/.png", "dotmaps/.png", *ENDINGS)
     origin = 0.5
     labels = False
     inside_only = True
+    only_one = True
+    pictures = ("dots",)
+
+    def names(self, stem: str, endings: Sequence[str]) -> list[str]:
+        """With the names of published maps.
+
+        >>> DotMap().names("001cell", ("_dots.png", "dots.png")), DotMap().names("X_000", ("_dots.png",))
+        (['001cell_dots.png', '001celldots.png', '001_dots.png', '001dots.png'], ['X_000_dots.png', 'X_dots_000.png'])
+        """
+        parts = _PUBLISHED.fullmatch(stem)
+        head, number = (parts["head"], parts["number"] or "") if parts else (stem, "")
+        marked = [e.removesuffix(".png") for e in endings if e in ENDINGS]
+        published = [f"{head}{e}{number}.png" for e in marked] if head != stem else []
+        return [*super().names(stem, endings), *published]
 
     def detect(self, path: Path) -> int:
         try:

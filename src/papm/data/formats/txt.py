@@ -15,12 +15,22 @@ from papm.data.formats.items import Item, put_text, written
 from papm.data.readers.faults import Fault, coordinate, newlines, read_text
 from papm.files import unguarded
 
-X_NAMES = frozenset({"x", "col", "column", "px", "pos_x", "x_px", "x_coord", "center_x", "cx", "centroid x px"})
-Y_NAMES = frozenset({"y", "row", "py", "pos_y", "y_px", "y_coord", "center_y", "cy", "centroid y px"})
-LABEL_NAMES = frozenset({"label", "class", "category", "type", "class_id", "label_id", "category_id"})
+_WORDS = ("px", "pos", "position", "coord", "coordinate", "center", "centre", "centroid", "koordinate", "wert", "mitte")
+# Names that go together, x and y.
+PAIRS = (
+    *(("x", "y"), ("col", "row"), ("column", "row"), ("spalte", "zeile"), ("px", "py"), ("cx", "cy"), ("xc", "yc")),
+    *(("xcenter", "ycenter"), ("xcentre", "ycentre"), ("centroid x px", "centroid y px")),
+    *((f"x_{w}", f"y_{w}") for w in _WORDS),
+    *((f"{w}_x", f"{w}_y") for w in _WORDS),
+)
+X_NAMES, Y_NAMES = (frozenset(names) for names in zip(*PAIRS))
+LABEL_NAMES = frozenset(
+    {"label", "class", "category", "type", "class_id", "label_id", "category_id", "klasse", "kategorie", "typ", "art"}
+)
 IMAGE_NAMES = frozenset(
     {"image", "file", "filename", "file_name", "image_name", "img", "path", "image_path", "image_id", "image_file"}
     | {"photo", "photograph", "picture", "photo_name", "picture_name"}
+    | {"bild", "bilddatei", "bildname", "datei", "dateiname", "foto"}
 )
 # What ImageJ measures of a point, some of it at least.
 MEASUREMENTS = frozenset({"area", "mean", "min", "max", "ch", "slice", "frame", "counter", "count"})
@@ -39,10 +49,11 @@ class Columns:
     imagej: bool = False  # the shape of ImageJ's tables,
     measured: bool = False  # with measurements of its own
     commas: bool = False  # 12,5 is 12.5
+    named: bool = False  # they were found by the names in a row, which is no point
 
 
 def header(cells: Sequence[str]) -> Columns | None:
-    """Columns by name, when a row names x and y.
+    """Columns by name, when a row names x and y; not when it names them twice (x and y, x_center and y_center).
 
     A table of ImageJ begins with a column without a name, the number of the row, and calls the others X, Y, Label (the image
     that was measured) and Counter (the kind of a point).
@@ -52,9 +63,13 @@ def header(cells: Sequence[str]) -> Columns | None:
     def column(known: Collection[str]) -> int | None:
         return next((i for i, n in enumerate(names) if n in known), None)
 
-    x, y, image = column(X_NAMES), column(Y_NAMES), column(IMAGE_NAMES)
+    pairs = [{x, y} for x, y in PAIRS if x in names and y in names]
+    if len(pairs) > 1:
+        return None
+    x, y = (column(known & pairs[0] if pairs else known) for known in (X_NAMES, Y_NAMES))
     if x is None or y is None:
         return None
+    image = column(IMAGE_NAMES)
     if image is None and not names[0] and {"X", "Y"} <= set(cells):
         measured = not MEASUREMENTS.isdisjoint(names)
         return Columns(x, y, column(("counter",)), column(("label",)), imagej=True, measured=measured)
@@ -64,11 +79,11 @@ def header(cells: Sequence[str]) -> Columns | None:
 def _heading(cell: str) -> str:
     """A heading as the known names are written.
 
-    >>> _heading(" X (px)"), _heading("File name"), _heading("Centroid X px"), _heading("X (mm)")
-    ('x', 'file_name', 'centroid x px', 'x_(mm)')
+    >>> _heading(" X (px)"), _heading("File name"), _heading("x-Koordinate"), _heading("X (mm)")
+    ('x', 'file_name', 'x_koordinate', 'x_(mm)')
     """
     name = _UNIT.sub("", cell.strip().strip("\"'").lower())
-    return name if name in X_NAMES or name in Y_NAMES else re.sub(r"\s+", "_", name)
+    return name if name in X_NAMES or name in Y_NAMES else re.sub(r"[\s-]+", "_", name)
 
 
 def add_row(out: Points, cells: Sequence[str], columns: Columns, path: Path, number: int) -> None:

@@ -23,7 +23,7 @@ class Voc(PerImage):
     """Pascal VOC XML: the centres of boxes"""
 
     name = "voc"
-    layout = "images/NAME.jpg, annotations/NAME.xml"
+    layout = "images/NAME.jpg, annotations/NAME.xml; splits in ImageSets/Main/{train,val,test}.txt"
     endings = (".xml",)
     named_labels = True
     boxes = "always"

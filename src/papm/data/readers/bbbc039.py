@@ -15,18 +15,14 @@ from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
-import numpy as np
-from scipy import ndimage
-
 from papm.data.base import Annotation, Entry, Reader, register
 from papm.data.readers.faults import Fault, Faults
-from papm.data.readers.numbers import tensor
+from papm.data.readers.labelmask import ORIGIN, numbered, objects, parts
 from papm.data.readers.published import Home, by_stem, entry, files, finish, named_folder, read_lists, subfolder
 from papm.errors import DataError
 from papm.images import find_images, image_size, read_image
 from papm.registry import Whole
 
-ORIGIN = 0.5  # centroids of pixel indices
 WHITE = 4095  # of a camera of 12 bits
 LISTS = {"train": "training", "val": "validation", "test": "test"}
 _MASKS = ("masks", "labels")
@@ -38,21 +34,7 @@ def read_nuclei(path: Path, image: Path, min_area: int = 0) -> Annotation:
     mask = read_image(path)[0].numpy()
     if mask.shape != (size := image_size(image)):
         raise DataError(f"{path}: the mask is {mask.shape[0]}×{mask.shape[1]}, the image {size[0]}×{size[1]}")
-    groups, count = np.zeros(mask.shape, np.int64), 0
-    for value in np.unique(mask[mask > 0]):
-        own, number = ndimage.label(mask == value)
-        groups += np.where(own > 0, own + count, 0)
-        count += number
-    rows, columns = np.nonzero(groups)
-    owner = groups[rows, columns] - 1
-    area = np.bincount(owner, minlength=count)
-    sums = np.stack([np.bincount(owner, weights=at, minlength=count) for at in (columns, rows)], 1)
-    spans = [(x.start, y.start, x.stop, y.stop) for y, x in ndimage.find_objects(groups)]
-    boxes = np.array(spans, dtype=np.float64).reshape(-1, 4)
-    kept = area >= min_area
-    return Annotation(
-        tensor(sums[kept] / area[kept, None], ORIGIN), boxes=tensor(boxes[kept]), extents=tensor(np.sqrt(area[kept]))
-    )
+    return objects(parts(numbered(mask)), ORIGIN, min_area)
 
 
 def _is_bbbc039(folder: Path) -> bool:

@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+import logging
+import re
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from fnmatch import fnmatchcase
 from pathlib import Path
 
 from papm.data.formats import FORMATS, Format, PerImage, Sheet, formats
 from papm.data.formats.base import MAYBE, NO, SURELY
 from papm.data.formats.csv import first_rows
-from papm.data.formats.dotmap import ENDINGS
 from papm.data.readers.layout import Place, label_dirs, listed, nfc, split_of
 from papm.errors import DataError
 from papm.images import natural_key
+
+logger = logging.getLogger(__name__)
 
 _SAMPLED = 5  # files looked into to recognise a format
 
@@ -59,30 +63,61 @@ def is_told(root: Path, place: Place) -> bool:
 
 
 def sidecars(place: Place, f: PerImage) -> dict[Path, Path | None]:
-    """Each image with its own annotation file, or None where there is none; without those that are dot maps of others."""
+    """Each image with its own annotation file, or None where there is none; without dot maps and masks of others."""
     dirs = [(files, f.endings_in(folder)) for folder, files in zip(place.dirs, place.files)]
-    maps = dot_maps(place)
+    maps = annotation_pictures(place)
     out: dict[Path, Path | None] = {}
     for image in place.images:
-        found = (
-            files[name]
-            for files, endings in dirs
-            for ending in endings
-            for stem in dict.fromkeys((image.stem, nfc(image.stem)))
-            if (name := f"{f.prefix}{stem}{ending}") in files and files[name] != image
-        )
+        found = _named_after(image, f, dirs)
         path = next(found, None)
-        if image not in maps or (path is not None and f.name != "dotmap"):
+        if path is not None and f.only_one:
+            _require_alone(image, path, found, f)
+        if image not in maps or (path is not None and not f.pictures):
             out[image] = path
+    if f.pictures:
+        _require_own(out)
+    if f.alone and [*out.values()] == [None]:
+        out = dict.fromkeys(out, next((files[n] for files in place.files for n in f.alone if n in files), None))
     return out
 
 
-def dot_maps(place: Place) -> set[Path]:
-    """Images that are dot maps of others, by their names."""
-    names = {i: i.stem + i.suffix.lower() for i in place.images}
-    maps = [i for i in names if names[i].endswith(ENDINGS)]
-    stems = {nfc(i.stem) for i in names} if maps else set()
-    return {i for i in maps for e in ENDINGS if names[i].endswith(e) and nfc(names[i].removesuffix(e)) in stems}
+def _named_after(image: Path, f: PerImage, dirs: Iterable[tuple[Mapping[str, Path], Sequence[str]]]) -> Iterator[Path]:
+    """The files whose names say that they are of an image, nearest first."""
+    stem = image.stem
+    stems = (stem,) if stem.isascii() else dict.fromkeys((stem, nfc(stem)))
+    for files, endings in dirs:
+        for one in stems:
+            for name in f.names(one, endings):
+                if name in files and files[name] != image:
+                    yield files[name]
+
+
+def _require_alone(image: Path, path: Path, others: Iterable[Path], f: PerImage) -> None:
+    """DataError where another file has as good a name for the same image."""
+    for other in others:
+        if other != path and not other.name.endswith(f.last_resort or ("\0",)):
+            raise DataError(f"{path}: {other} is of {image.name} too, by its name; take one of both away")
+
+
+def _require_own(found: Mapping[Path, Path | None]) -> None:
+    """DataError where a file is, by its name, of two images."""
+    owners: dict[Path, Path] = {}
+    for image, path in found.items():
+        if path is not None and owners.setdefault(path, image) != image:
+            both = f"{owners[path].name} and of {image.name}"
+            raise DataError(f"{path}: by its name it may be of {both}; rename it after its image, or take one away")
+
+
+def annotation_pictures(place: Place) -> set[Path]:
+    """Images that are dot maps or masks of others, by their names."""
+    kinds = [f for f in formats() if isinstance(f, PerImage) and f.pictures]
+    marked = re.compile("|".join(re.escape(w) for f in kinds for w in f.pictures))
+    maps = {i for i in place.images if marked.search(i.name)}
+    if not maps:
+        return set()
+    files = place.files[place.dirs.index(place.image_dir)]
+    beside = [(f, [(files, [*f.endings_in(place.image_dir), *f.leftovers])]) for f in kinds]
+    return {p for i in place.images for f, dirs in beside for p in _named_after(i, f, dirs) if p in maps}
 
 
 def expected(place: Place, image: Path, f: PerImage) -> Path:
@@ -142,7 +177,27 @@ def _unread(place: Place) -> str:
 # --- one file for many images ------------------------------------------------------------------------------------------
 
 
-def named_sheet(root: Path, annotations: str | Path, allowed: Sequence[Format]) -> tuple[Path, Sheet]:
+def named_sheets(
+    root: Path, places: Sequence[Place], annotations: str | Path, allowed: Sequence[Format]
+) -> list[Found]:
+    """What a user names: one file for all places, or with `*` in its name those that the splits have."""
+    pattern = Path(annotations).name
+    if "*" not in pattern:
+        return [(*_named_sheet(root, annotations, allowed), p) for p in places]
+    out: list[Found] = []
+    for place in places:
+        folders = dict.fromkeys([*place.dirs, root, *label_dirs(root)])
+        others = {p for d in folders for p in listed(d) if not fnmatchcase(p.name, pattern)}
+        found = find_sheets(root, place, allowed, others)
+        if not found:
+            logger.warning("%s: no annotation file '%s' for these images: left out", place.image_dir, pattern)
+        out += found
+    if not out:
+        raise DataError(f"{root}: no annotation file '{pattern}' for any of its images")
+    return out
+
+
+def _named_sheet(root: Path, annotations: str | Path, allowed: Sequence[Format]) -> tuple[Path, Sheet]:
     """The annotation file a user names, with its format: by its content, else by its suffix."""
     path = next((p for p in (Path(annotations), root / annotations) if p.is_file()), None)
     if path is None:
@@ -196,10 +251,12 @@ def _shared_out(folder: Path, place: Place, found: Sequence[tuple[Path, Sheet]])
         return [(p, f, replace(place, split=split or "all")) for (p, f), split in zip(found, splits)]
     if len(found) == 1:
         return [(*found[0], place)]
-    if mine := [(p, f, place) for p, f in found if split_of(p) == place.split]:
-        return mine[:1]
-    names = ", ".join(p.name for p, _ in found)
-    raise DataError(f"{folder}: several annotation files ({names}); say which with annotations=NAME")
+    mine = [(p, f, place) for p, f in found if split_of(p) == place.split]
+    if len(mine) == 1:
+        return mine
+    names = [p.name for p, _, _ in mine] or [p.name for p, _ in found]
+    how = re.split("train|val|test", names[0])[0] + "*" if mine else "NAME"  # for the files of all splits
+    raise DataError(f"{folder}: several annotation files ({', '.join(names)}); say which with annotations={how}")
 
 
 def _ambiguous(folder: Path, found: Mapping[Format, Path]) -> DataError:

@@ -22,12 +22,12 @@ from functools import partial
 from pathlib import Path
 
 from papm.data.base import Annotation, Entry, Reader, readers, register
-from papm.data.formats import FORMATS, Format, PerImage, formats
+from papm.data.formats import FORMATS, Format, PerImage, dotmap, formats
+from papm.data.formats import masks as label_masks
 from papm.data.formats.base import Context, Points, is_int
-from papm.data.formats.dotmap import WAYS
 from papm.data.formats.txt import head_lines, listed_names
 from papm.data.readers import multi_annotator
-from papm.data.readers.detect import Found, choose, dot_maps, expected, is_told, named_sheet, sidecars
+from papm.data.readers.detect import Found, annotation_pictures, choose, expected, is_told, named_sheets, sidecars
 from papm.data.readers.faults import AnnotationError, Fault, Faults
 from papm.data.readers.layout import Place, find_places, find_regions
 from papm.data.readers.matching import images_of
@@ -48,6 +48,7 @@ def entries(
     keypoint: str | None = None,
     origin: float | None = None,
     dots: str = "auto",
+    masks: str = "auto",
     annotators: str = "merge",
     roi: bool = True,
     stored: bool | None = None,
@@ -56,17 +57,17 @@ def entries(
 
     `format` and `annotations` name the format and the file for many images where the folder does not tell; `category` keeps
     only these labels (names or ids, several separated by commas); `keypoint` picks one of a COCO skeleton; `origin` and
-    `stored` stand in for what the format says of its coordinates; `dots` says how a dot map is read, `annotators` whose
-    points count.
+    `stored` stand in for what the format says of its coordinates; `dots` and `masks` say how a dot map or a label mask is
+    read, `annotators` whose points count.
     """
-    _check_options(format, dots, origin, stored)
+    _check_options(format, dots, masks, origin, stored)
     allowed = formats() if format == "auto" else [FORMATS.get(format)]
-    context = Context(root, _categories(category), keypoint, listed_names(root / "classes.txt"), dots=dots)
+    context = Context(root, _categories(category), keypoint, listed_names(root / "classes.txt"), dots=dots, masks=masks)
 
     def read(folder: Path, places: Sequence[Place]) -> dict[str, list[Entry]]:
         opened = _Folder(replace(context, root=folder), origin, stored)
         if annotations is not None:
-            opened.sheets([(*named_sheet(folder, annotations, allowed), p) for p in places])
+            opened.sheets(named_sheets(folder, places, annotations, allowed))
         else:
             opened.places(places, allowed)
         return opened.finish()
@@ -84,8 +85,9 @@ def entries(
         raise
 
 
-def _check_options(format: str, dots: str, origin: object, stored: object) -> None:
-    for what, given, known in (("format", format, ["auto", *FORMATS]), ("way to read dots", dots, WAYS)):
+def _check_options(format: str, dots: str, masks: str, origin: object, stored: object) -> None:
+    ways = ("way to read dots", dots, dotmap.WAYS), ("way to read masks", masks, label_masks.WAYS)
+    for what, given, known in (("format", format, ("auto", *FORMATS)), *ways):
         if given not in known:
             raise unknown(what, given, known)
     if origin is not None and (isinstance(origin, bool) or not isinstance(origin, int | float)):
@@ -183,8 +185,8 @@ class _Folder:
         for image, there in own.items():
             path = there or expected(place, image, f)
             if image.stem in stems:
-                message = f"another image is called '{image.stem}' too, so {path.name} is of both"
-                self.faults.append(Fault(image, None, message))
+                both = f"another image is called '{image.stem}' too, so {path.name} is of both"
+                self.faults.append(Fault(image, None, both))
             elif f.named_labels:
                 self.read.append(_Read(place.split, image.stem, image, path, _read_file(f, image, path, context), f))
             else:
@@ -207,16 +209,14 @@ class _Folder:
 
     def finish(self) -> dict[str, list[Entry]]:
         """All entries; AnnotationError with the faults that belong to no image, and the entries that there are."""
-        names = self.context.names or self._names()
-        self._check_wanted(names)
+        self._check_wanted(names := self.context.names or self._names())
         contexts = {f: replace(self.of(f), names=names) for f in {r.format for r in self.read}}
         for r in self.read:
             r.points.check_labels(r.path)
             if not r.format.filters:
                 r.points.keep(self.context.wanted, names)
             load = partial(r.points.annotation, r.image, r.path, contexts[r.format])
-            entry = Entry(r.name, r.image, r.path, load, file_format=r.format.name)
-            self.found.setdefault(r.split, []).append(entry)
+            self.found.setdefault(r.split, []).append(Entry(r.name, r.image, r.path, load, file_format=r.format.name))
         if self.faults:
             raise AnnotationError(self.faults, self.found)
         return self.found
@@ -281,7 +281,7 @@ def _load_file(f: PerImage, image: Path, path: Path, context: Context) -> Annota
 
 def _rows(place: Place, found: Mapping[Path, Points], f: Format, path: Path, whole: bool) -> Iterator[_Read]:
     """The images of a place that a table speaks of; `whole`: those that it leaves out have no objects."""
-    direct, maps = set(place.images), dot_maps(place)
+    direct, maps = set(place.images), annotation_pictures(place)
     mine = [i for i in place.images if i in found or (whole and i not in maps)]
     mine += [i for i in found if i not in direct and place.image_dir in i.parents]
     if silent := sum(i not in found for i in mine):

@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import re
 import unicodedata
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 
+from papm.data.readers.faults import AnnotationError, Faults
+from papm.data.readers.published import by_stem, read_lists
 from papm.errors import DataError
 from papm.images import find_images, natural_key
+from papm.text import n_of
+
+logger = logging.getLogger(__name__)
 
 SPLIT_NAMES = {
     "train": "train",
@@ -25,7 +31,7 @@ SPLIT_NAMES = {
 IMAGE_DIRS = ("images", "imgs", "img", "image", "jpegimages", "obj_train_data")
 LABEL_DIRS = (
     *("labels", "points", "annotations", "ground_truth", "ground-truth", "gt", "txt", "xml", "xmls", "json", "jsons"),
-    *("dots", "dot_maps", "dotmaps"),
+    *("dots", "dot_maps", "dotmaps", "masks", "mask", "instances"),
 )
 _ORDER = ("train", "val", "test", "all")
 
@@ -64,6 +70,15 @@ def uploaded_name(name: str) -> str:
     'Plot_3_left.jpg'
     """
     return re.sub(r"[^-\w.]", "", nfc(name).strip().replace(" ", "_"))
+
+
+def split_named(folder: str) -> str | None:
+    """The split that a folder is for, by its name, which may end with a year.
+
+    >>> split_named("train2017"), split_named("Valid"), split_named("trainer")
+    ('train', 'val', None)
+    """
+    return SPLIT_NAMES.get(re.sub(r"[_-]?(?:19|20)[0-9]{2}$", "", folder.lower()))
 
 
 def split_of(path: Path) -> str | None:
@@ -106,7 +121,8 @@ def find_places(root: Path) -> list[Place]:
         raise DataError(f"{root}: not a folder; give the folder that holds the images and their points")
     found = _split_folders(root) or _split_images(root)
     if not found and (whole := _image_dir(root)):
-        found = [_place("all", *whole, label_dirs(root), root)]
+        everything = _place("all", *whole, label_dirs(root), root)
+        found = _listed_splits(root, everything) or [everything]
     places: dict[str, Place] = {}
     for place in found:
         if first := places.get(place.split):
@@ -123,7 +139,7 @@ def _split_folders(root: Path) -> list[Place]:
     """`train/`, `train/images/`."""
     out = []
     for folder in _children(root):
-        split = SPLIT_NAMES.get(folder.name.lower())
+        split = split_named(folder.name)
         if split and (found := _image_dir(folder)):
             out.append(_place(split, *found, label_dirs(folder), folder))
     return out
@@ -133,11 +149,29 @@ def _split_images(root: Path) -> list[Place]:
     """`images/train/`, with `labels/train/`."""
     out = []
     for folder in (f for parent in _named(root, IMAGE_DIRS) for f in _children(parent)):
-        split = SPLIT_NAMES.get(folder.name.lower())
+        split = split_named(folder.name)
         if split and (images := find_images(folder)):
             labels = [d / folder.name for d in label_dirs(root) if (d / folder.name).is_dir()]
             out.append(_place(split, folder, images, labels, folder))
     return out
+
+
+def _listed_splits(root: Path, place: Place) -> list[Place]:
+    """`ImageSets/Main/train.txt`, as of Pascal VOC: the names of the images of each split, one a line."""
+    main = next((m for sets in _named(root, ("imagesets",)) for m in _named(sets, ("main",))), None)
+    if main is None:
+        return []
+    faults = Faults()
+    known = by_stem(place.images)
+    lists = read_lists(main, {"train": "train", "val": "val", "test": "test"}, known, faults)
+    if "train" not in lists and "val" not in lists:
+        lists = read_lists(main, {"train": "trainval"}, known, faults) | lists
+    if faults:
+        raise AnnotationError(faults)
+    listed_ones = {x.image for listed in lists.values() for x in listed}
+    if lists and (rest := len(place.images) - len(listed_ones)):
+        logger.warning("%s: lists do not name %s, left out", main, n_of(rest, "image"))
+    return [replace(place, split=s, images=tuple(x.image for x in xs)) for s, xs in lists.items()]
 
 
 def _children(folder: Path) -> list[Path]:
