@@ -149,7 +149,7 @@ BACKBONES: dict[str, Mapping[str, Any]] = {
 
 # How long to train where nobody says: views of each pixel of the training images, fewest and most steps.
 LENGTHS: dict[str, tuple[int, int, int]] = {
-    "tiny": (100, 1000, 4000),
+    "tiny": (200, 2000, 6000),
     "msfanet": (40, 1500, 8000),
     "p2pnet": (100, 3000, 26_000),
 }
