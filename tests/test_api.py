@@ -205,3 +205,11 @@ def test_many_images_are_refused_as_one_is(run: papm.Run, photos: Path, tmp_path
     (tmp_path / "bad.png").write_bytes(b"no image")
     with pytest.raises(DataError, match=r"bad\.png"):
         run.counter.predict([photos / "0.png", tmp_path / "bad.png"])
+
+
+def test_points_on_a_cpu_stand_on_a_small_trunk() -> None:
+    chosen = api.configure(SPEC, "p2p-papm", "auto", {"device": "cpu"}).config
+    assert (chosen.backbone, chosen.network["trunk"], chosen.weights) == ("p2pnet", "tiny", None)
+    assert chosen.steps <= 6000
+    kept = api.configure(SPEC, "p2p-papm", "auto", {"device": "cpu", "network": {"trunk": "vgg16"}, "steps": 5}).config
+    assert kept.network["trunk"] == "vgg16"

@@ -107,6 +107,8 @@ def configure(data: Data, method: str, backbone: str, settings: Mapping[str, Any
         method, backbone = choose(data, machine, method, backbone)
         if free:
             why.append(f"{method} with {backbone}: for a {'GPU' if machine.type == 'cuda' else 'CPU'}")
+        if free and machine.type != "cuda" and backbone == "p2pnet":
+            given["network"] = {"trunk": "tiny", **group(given, "network")}
         if free and models.info(backbone).trunk is not None and "trunk" not in group(given, "network"):
             given = {"weights": None if given.get("init") else "imagenet", **given}
     named = next((d.name for d in data.values()), "") if isinstance(data, Mapping) else str(data)

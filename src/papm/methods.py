@@ -156,9 +156,13 @@ LENGTHS: dict[str, tuple[int, int, int]] = {
 LENGTH = (100, 2000, 30_000)
 
 
-def length(backbone: str) -> tuple[int, int, int]:
-    """Views of each pixel, fewest and most steps of a training whose length is not given."""
-    return LENGTHS.get(backbone, LENGTH)
+def length(backbone: str, network: Mapping[str, Any] | None = None) -> tuple[int, int, int]:
+    """Views of each pixel, fewest and most steps of a training whose length is not given; a small trunk has that of `tiny`.
+
+    >>> length("p2pnet"), length("p2pnet", {"trunk": "tiny"})
+    ((100, 3000, 26000), (200, 2000, 6000))
+    """
+    return LENGTHS.get("tiny" if (network or {}).get("trunk") == "tiny" else backbone, LENGTH)
 
 
 # Regression of a map on a pretrained trunk. The squared error of a crowded crop is a hundred times that of a sparse one: unless

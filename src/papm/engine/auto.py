@@ -87,7 +87,7 @@ def choose(config: TrainConfig, given: Collection[str], seen: Seen) -> tuple[Tra
             why.append(f"batch={batch}: as many pixels per step as usual")
             config = dataclasses.replace(config, batch=batch)
     if "steps" not in given:
-        views, least, most = methods.length(config.backbone)
+        views, least, most = methods.length(config.backbone, config.network)
         a_step = config.batch * config.devices * (config.crop - 2 * config.margin) ** 2
         steps = math.ceil(views * seen.pixels / a_step / 500) * 500
         steps = min(max(steps, least), most)
