@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import math
 import types
 import typing
@@ -189,7 +190,7 @@ def names() -> list[str]:
 
 def from_mapping(values: Mapping[str, Any], base: TrainConfig | None = None) -> TrainConfig:
     """A configuration with `values` over `base` (or the defaults); unknown keys and wrong kinds are errors."""
-    hints = typing.get_type_hints(TrainConfig)
+    hints = _hints()
     update: dict[str, Any] = {}
     for key, value in values.items():
         if key not in hints:
@@ -244,8 +245,14 @@ def group(values: Mapping[str, Any], key: str) -> dict[str, Any]:
 _NOTHING = ("", "~", "null", "Null", "NULL")  # how YAML writes None
 
 
+@functools.cache
+def _hints() -> dict[str, Any]:
+    """Key → its type; resolving annotations takes milliseconds, and a study reads thousands of settings."""
+    return typing.get_type_hints(TrainConfig)
+
+
 def _is_text(key: str) -> bool:
-    return typing.get_type_hints(TrainConfig).get(key) in (str, str | None)
+    return _hints().get(key) in (str, str | None)
 
 
 def _number(text: str, value: Any) -> Any:
