@@ -23,20 +23,27 @@ def n_of(count: int, noun: str, plural: str | None = None) -> str:
     return f"{count:,} {noun if count == 1 else plural or noun + 's'}"
 
 
+COLLAPSED = -0.5  # a bias that no shift of data explains
+ZEROS = ": the network has learned little but zeros; train again, with another seed or a lower lr"
+
+
 def bias_of(bias: float, ends: Sequence[float] | None) -> str:
     """The bias of a total count in words, with its interval and whether it is more than chance.
 
     >>> bias_of(-0.0327, (-0.043, -0.023)), bias_of(0.002, (-0.008, 0.011)), bias_of(0.05, None)
     ('bias −3.3 % (95 % −4.3 to −2.3): too few, by more than chance', 'bias +0.2 % (95 % −0.8 to +1.1)', 'bias +5.0 %')
+    >>> bias_of(-0.8, None)
+    'bias −80.0 %: the network has learned little but zeros; train again, with another seed or a lower lr'
     """
 
     def percent(share: float) -> str:
         return f"{100 * share:+.1f}".replace("-", "−")
 
     if not ends or not all(map(math.isfinite, ends)):
-        return f"bias {percent(bias)} %"
+        return f"bias {percent(bias)} %{ZEROS if bias < COLLAPSED else ''}"
     low, high = ends
     sure = ": too few, by more than chance" if high < 0 else ": too many, by more than chance" if low > 0 else ""
+    sure = ZEROS if bias < COLLAPSED else sure
     return f"bias {percent(bias)} % (95 % {percent(low)} to {percent(high)}){sure}"
 
 

@@ -376,3 +376,12 @@ def test_unknown_options_name_the_nearest() -> None:
         create("al-papm", sigm=3.0)
     with pytest.raises(ConfigError, match=r"published .* is true or false"):
         create("al-papm", published="sum")
+
+
+@pytest.mark.parametrize("total", [8.0, 64.0, 500.0])
+def test_transport_weighs_with_the_mass_up_to_a_mass_and_as_published_above(total: float) -> None:
+    density = torch.rand(1, 1, 6, 6, generator=torch.Generator().manual_seed(0)) + 0.1
+    density *= total / density.sum()
+    points = [torch.tensor([[9.0, 9.0], [30.0, 20.0]])]
+    plain, weighed = (create("al-papm", mass=m)(density, points).terms["transport"] for m in (0.0, 64.0))
+    torch.testing.assert_close(weighed, plain * min(1.0, total / 64))

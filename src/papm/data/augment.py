@@ -99,9 +99,9 @@ def plan(
     """Decide the crops of a step. `points` are arrays [n, 3] (x, y, extent), or [n, 4] with the class if the crops are to be
     labelled, inside their images; `sizes` are their (H, W).
 
-    An image smaller than the crop is placed at random inside it. In a larger one crops are denser towards its border (arcsine
-    distribution): drawn uniformly they would show the outermost pixels an eighth as often as the middle, and counts come out
-    too low there (docs/notebook/counts-too-low.md).
+    An image smaller than the crop is placed at random inside it. In a larger one crops may reach beyond its border and are
+    then moved inside, at most a sixth of them at each end: drawn uniformly they would show the outermost pixels an eighth as
+    often as the middle, and counts come out too low there (docs/notebook/counts-too-low.md).
     """
     first = (step * world + rank) * batch
     order = sample_order(seed, first, batch, len(sizes))
@@ -138,7 +138,8 @@ def _corner(u: float, length: int, crop: int, margin: int) -> int:
     low, high = -margin, length - crop + margin
     if high <= low:  # the image and its margins are no larger than the crop
         return high + min(int(u * (low - high + 1)), low - high)
-    return low + round((high - low) * (1 - math.cos(math.pi * u)) / 2)
+    beyond = min(crop // 2, (high - low) // 4)  # more would put most crops of a small image on two places
+    return min(max(low, low - beyond + int(u * (high - low + 2 * beyond + 1))), high)
 
 
 def _crop_points(

@@ -12,7 +12,7 @@ The term that is logged is the transport value ⟨C, T⟩ in px². All terms are
 0.1 *summed* over a batch of 10 whose other terms are averaged, is 1.0 here. `published=True` is the published sum.
 
 ∂OT/∂z goes with 1/Z, that of the count is ±1: where crops are sparse, transport outweighs the count, and counts come out too
-low (docs/notebook/counts-too-low.md). `mass` multiplies OT by Z/mass, a constant to the gradient.
+low (docs/notebook/counts-too-low.md). `mass` multiplies OT by Z/mass where that is below 1, a constant to the gradient.
 """
 
 from __future__ import annotations
@@ -104,7 +104,7 @@ def dm_count(
 
     Density z [B, 1, h, w], points B × [n, 2]; distances in input pixels, mass moved at `ot_stride`. `published` sums the
     transport over the batch with weight 0.1·w_ot, as the authors' code does, where other terms are means. With `mass` the
-    transport of an image weighs Σz/mass: an object then weighs the same in a sparse crop as in a crowded one.
+    transport of an image weighs min(1, Σz/mass): an object then weighs the same in all crops of fewer objects than that.
 
     >>> from papm.losses import functional
     >>> functional.dm_count(torch.full((1, 1, 2, 2), 0.25), [torch.tensor([[4.0, 4.0]])])
@@ -124,7 +124,7 @@ def dm_count(
         ),
     )  # fmt: skip
     if mass:
-        values = values * (density.detach().sum((1, 2, 3)) / mass)
+        values = values * (density.detach().sum((1, 2, 3)) / mass).clamp(max=1)
     terms["transport"] = values.sum() if published else values.mean()
     weights["transport"] = PUBLISHED_WEIGHT * w_ot if published else w_ot
     return LossOutput.of(terms, weights)

@@ -212,7 +212,7 @@ def _in_short(studies: Sequence[Study], found: Sequence[Reached]) -> list[str]:
             out += [f"- {dataset}, {VERDICTS[v]}: {_brief(lines)}" for v in VERDICTS if (lines := _of(here, v))]
     known = {str(r.cell.settings["dataset"]) for r in found}
     none = [f"`{d}`" for d in dict.fromkeys(d for s in studies for d in s.datasets) if d not in known]
-    return [*out, *(["", f"**No result on**: {', '.join(none)}."] if none else [])]
+    return [*out, *(["", f"**No result by a recipe on**: {', '.join(none)}."] if none else [])]
 
 
 def _of(lines: Iterable[Reached], verdict: str) -> list[Reached]:
