@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from papm.predict.predictor import Source
     from papm.serve.counting import Limits
 
+ALLOW = "Let the page store a calibration in MODEL, made from checked images; without it, one lasts until this ends."
 CLASSES = "Without a model: names of what is marked, divided by commas."
 
 
@@ -29,6 +30,7 @@ def serve(
     beside: Beside = None,
     classes: Annotated[str, Option(help=CLASSES, show_default=False)] = "",
     max_megapixels: Annotated[float, Option(help="Refuse larger images.")] = 100.0,
+    allow_calibrate: Annotated[bool, Option("--allow-calibrate", help=ALLOW)] = False,
     open_browser: Annotated[bool, Option("--open", help="Open the page in the browser.")] = False,
 ) -> None:
     """Count in the browser: drop images on a page, see counts and points, correct the dots, download them.
@@ -45,6 +47,8 @@ def serve(
 
     papm serve runs/first --with runs/second
 
+    papm serve runs/first --allow-calibrate
+
     papm serve --classes car,bus
     """
     import socket
@@ -58,7 +62,9 @@ def serve(
     limits = Limits(max_megapixels)
     import torch
 
+    from papm.checkpoint import resolve
     from papm.serve.app import application
+    from papm.serve.calibrating import Calibrator
 
     counter, about = _source(model, How(device, tile, count, precision, beside or ()), classes, limits)
     if tile.isdecimal() and int(tile) < min(limits.pixels, 10_000):  # too small is said now, not with the first image
@@ -73,7 +79,9 @@ def serve(
             if open_browser:
                 threading.Thread(target=webbrowser.open, args=(address(sock),), daemon=True).start()
 
-        app = application(counter, about, limits, names(host))
+        file = None if model is None else resolve(model.expanduser())
+        calibrator = Calibrator(counter, file, use=is_local(sock), store=allow_calibrate)
+        app = application(counter, about, limits, names(host), calibrator=calibrator)
         try:
             run(app, sock, ready)
         except KeyboardInterrupt:  # the way to end it

@@ -3,7 +3,7 @@ how far they may be off, `papm.add_interval("runs/first", "more-checked")`."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypedDict, Unpack
 
@@ -13,7 +13,7 @@ from papm.data.resize import OPTIONS
 from papm.data.spec import open_spec
 from papm.engine.count_split import count_split
 from papm.engine.evaluate import Evaluation
-from papm.engine.unseen import key, require_unseen
+from papm.engine.unseen import Fingerprint, key, require_new, require_unseen
 from papm.errors import ConfigError, DataError, unknown
 from papm.inference import MOST_CHECKED, CountInterval
 from papm.inference import Calibration as Calibration
@@ -51,6 +51,20 @@ def calibrate(counter: Model, dataset: Dataset | str | Path, **how: Unpack[How])
     keys = tuple(key(s.published) for s in images)
     _store(counter, model, how, calibration=found, calibrated_on=keys, interval=None)
     return found
+
+
+def from_counts(
+    model: Counter, images: Sequence[Fingerprint], counted: Sequence[float], folder: Path | None = None
+) -> tuple[dict[str, Any], str]:
+    """The contract with a factor fitted on images that were counted already: their raw counts, and in `images` the true ones.
+
+    Nothing is changed. What the user must see to is said beside it, where the training images are not known.
+    """
+    if len(images) > MOST_CHECKED:
+        raise DataError(f"{len(images)} images: at most {MOST_CHECKED} calibrate a model; a few dozen are enough")
+    doubt = require_new(images, model.spec.config, folder)
+    found = fit(counted, [image.truth for image in images])
+    return {"calibration": found, "calibrated_on": tuple(i.key for i in images), "interval": None}, doubt
 
 
 def add_interval(counter: Model, dataset: Dataset | str | Path, **how: Unpack[How]) -> CountInterval:

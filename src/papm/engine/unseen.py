@@ -7,7 +7,7 @@ import hashlib
 import logging
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from papm import config as configuration
 from papm.data.base import Dataset
@@ -21,36 +21,55 @@ from papm.text import n_of
 log = logging.getLogger(__name__)
 
 
+class Fingerprint(NamedTuple):
+    """What tells the file of an image from others."""
+
+    name: str
+    bytes: int  # -1 where there is no file: a drawn scene
+    key: str
+    truth: float  # objects annotated
+
+
 def require_unseen(
     dataset: Dataset, config: Mapping[str, Any], folder: Path | None = None, calibrated_on: Sequence[str] = ()
 ) -> None:
-    """Refuse images that a model with these settings and this run folder has seen, and name one of them.
-
-    They are known from the data of its settings, opened again, by file or content; where these are not here, from the names
-    and counts in predictions.csv, which are those tested on.
-    """
+    """Refuse images that a model with these settings and this run folder has seen, and name one of them."""
     if dataset.split == "test":
         raise ConfigError(
             "the split 'test' is for the final figure, which a calibration on it would flatter; use other images"
         )
-    _refuse(
-        "was calibrated on", [s.name for s in dataset if calibrated_on and key(s.published) in calibrated_on], dataset
-    )
+    images = [Fingerprint(s.name, _bytes(s.published), key(s.published), s.published.count) for s in dataset]
+    if doubt := require_new(images, config, folder, calibrated_on):
+        log.warning("%s", doubt)
+
+
+def require_new(
+    images: Sequence[Fingerprint],
+    config: Mapping[str, Any],
+    folder: Path | None = None,
+    calibrated_on: Sequence[str] = (),
+) -> str:
+    """The same of images that are known by their fingerprints; gives what the user must see to, or nothing.
+
+    They are known from the data of its settings, opened again, by file or content; where these are not here, from the names
+    and counts in predictions.csv, which are those tested on.
+    """
+    _refuse("was calibrated on", [i.name for i in images if i.key in calibrated_on], images)
     used = _used(config)
     if used is not None:
         for how, samples in used.items():
-            _refuse(how, _shared(dataset, samples), dataset)
-        return
+            _refuse(how, _shared(images, samples), images)
+        return ""
     tested = {} if folder is None else _tested(folder / "predictions.csv")
-    both = [s.name for s in dataset if tested.get(s.name) == s.published.count]
-    _refuse("was tested on (predictions.csv)", both, dataset)
+    both = [i.name for i in images if i.truth in (tested.get(i.name), tested.get(Path(i.name).stem))]
+    _refuse("was tested on (predictions.csv)", both, images)
     data = config.get("data") or "that it was trained on"
-    log.warning("the data %s cannot be opened here: see to it that the model was not trained on these images", data)
+    return f"the data {data} cannot be opened here: see to it that the model was not trained on these images"
 
 
-def _refuse(how: str, names: list[str], dataset: Dataset) -> None:
+def _refuse(how: str, names: list[str], images: Sequence[Fingerprint]) -> None:
     if names:
-        of = f"{len(names)} of {n_of(len(dataset), 'image')}, such as {names[0]}"
+        of = f"{len(names)} of {n_of(len(images), 'image')}, such as {names[0]}"
         raise DataError(f"{of}, are among those that the model {how}; calibrate on others, with checked dots")
 
 
@@ -70,13 +89,12 @@ def _used(config: Mapping[str, Any]) -> dict[str, list[Sample]] | None:
     return {how: [s.published for s in part] for how, part in parts.items() if part is not None}
 
 
-def _shared(dataset: Dataset, used: Iterable[Sample]) -> list[str]:
-    """Names of the images of a split that are among those used; only files of one size are compared."""
+def _shared(images: Sequence[Fingerprint], used: Iterable[Sample]) -> list[str]:
+    """Names of the images that are among those used; only files of one size are compared."""
     alike: dict[int, list[Sample]] = {}
     for sample in used:
         alike.setdefault(_bytes(sample), []).append(sample)
-    found = ((s.name, s.published, alike.get(_bytes(s.published), [])) for s in dataset)
-    return [name for name, sample, others in found if others and key(sample) in map(key, others)]
+    return [i.name for i in images if any(key(other) == i.key for other in alike.get(i.bytes, []))]
 
 
 def _bytes(sample: Sample) -> int:
@@ -86,8 +104,13 @@ def _bytes(sample: Sample) -> int:
 def key(sample: Sample) -> str:
     """What tells an image from others: the bytes of its file, or the name and the points of a drawn scene."""
     if sample.path is not None:
-        return hashlib.sha256(sample.path.read_bytes()).hexdigest()[:16]
-    return hashlib.sha256(f"{sample.name} {sample.size} {sample.points.tolist()}".encode()).hexdigest()[:16]
+        return content_key(sample.path.read_bytes())
+    return content_key(f"{sample.name} {sample.size} {sample.points.tolist()}".encode())
+
+
+def content_key(content: bytes) -> str:
+    """The key of a file with this content."""
+    return hashlib.sha256(content).hexdigest()[:16]
 
 
 def _tested(path: Path) -> dict[str, float]:

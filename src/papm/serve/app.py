@@ -1,9 +1,10 @@
-"""The web application: three questions (`/api/model`, `/api/count`, `/api/preview`), `/healthz`, and the page.
+"""The web application: four questions (`/api/model`, `/api/count`, `/api/preview`, `/api/calibrate`), `/healthz`, and the page.
 
     POST /api/count     form: image (a file), roi ([[x, y], …], optional), density (png, values or none)
                         -> {image, count, width, height, points, classes, density}
     POST /api/preview   form: image -> a JPEG
     GET  /api/model     -> {name, method, backbone, classes, trained_on, …}
+    POST /api/calibrate JSON (`papm.serve.calibrating`) -> {calibration, note, stored}
 
 What is wrong with a request is said in one sentence, {"error": …}. Uploads stay in memory and are forgotten with the answer.
 Imports starlette, an extra: only `papm serve` imports this.
@@ -12,7 +13,7 @@ Imports starlette, an extra: only `papm serve` imports this.
 from __future__ import annotations
 
 import random
-from collections.abc import AsyncGenerator, Callable, Collection
+from collections.abc import AsyncGenerator, Awaitable, Callable, Collection
 from functools import partial
 from pathlib import Path
 from threading import Event
@@ -29,15 +30,34 @@ from starlette.routing import Route
 
 from papm.errors import DataError, PapmError
 from papm.predict.predictor import Source
-from papm.serve import counting
+from papm.serve import calibrating, counting
+from papm.serve.calibrating import Calibrator
 from papm.serve.counting import Abandoned, Limits, Upload
 from papm.serve.desk import Busy, Closing, Desk
 from papm.serve.guard import Guard
 from papm.serve.uploads import TooLarge, TooSlow, Uploads
 
 T = TypeVar("T")
+R = TypeVar("R")
+Body = AsyncGenerator[bytes, None]
 STATIC = Path(__file__).parent / "static"
-SCRIPTS = ("papm.js", "dots.js", "files.js", "gestures.js", "painting.js", "sending.js", "tables.js")
+SCRIPTS = (
+    "papm.js",
+    "calibrating.js",
+    "colours.js",
+    "dots.js",
+    "editing.js",
+    "figures.js",
+    "files.js",
+    "gestures.js",
+    "history.js",
+    "keys.js",
+    "list.js",
+    "painting.js",
+    "sending.js",
+    "state.js",
+    "tables.js",
+)
 PAGE = ("index.html", "papm.css", "icon.svg", *SCRIPTS)  # nothing else is ever read for a request
 TEXT = 1_000_000  # bytes of a field that is not a file: a polygon
 
@@ -57,9 +77,10 @@ def application(
     limits: Limits | None = None,
     names: Collection[str] = (),
     desk: Desk | None = None,
+    calibrator: Calibrator | None = None,
 ) -> Guard:
     """The application around a model; `names` are those of this machine, besides its addresses and localhost."""
-    limits = limits or Limits()
+    limits, calibrator = limits or Limits(), calibrator or Calibrator(counter)
     desk = desk or Desk()
     uploads = Uploads(limits.bytes, (1 + desk.waiting) * limits.bytes)
 
@@ -67,13 +88,22 @@ def application(
         return JSONResponse({"status": "ok"})
 
     async def model(request: Request) -> Response:
-        return JSONResponse(about)
+        return JSONResponse({**about, **calibrator.describe()})
 
     async def count(request: Request) -> Response:
-        return JSONResponse(await _served(request, desk, uploads, partial(counting.count, counter, limits=limits)))
+        job = partial(_in_memory, partial(counting.count, counter, limits=limits))
+        return JSONResponse(await _served(request, desk, uploads, partial(_upload, request, limits.bytes), job))
+
+    async def calibrate(request: Request) -> Response:
+        if not request.headers.get("content-type", "").startswith("application/json"):
+            raise DataError("send a request in JSON (application/json)")
+
+        read = partial(_at_most, largest=calibrating.LARGEST)
+        return JSONResponse(await _served(request, desk, uploads, read, lambda body, stop: calibrator.answer(body)))
 
     async def preview(request: Request) -> Response:
-        made = await _served(request, desk, uploads, lambda upload, stop: counting.small_picture(upload, limits))
+        job = partial(_in_memory, lambda upload, stop: counting.small_picture(upload, limits))
+        made = await _served(request, desk, uploads, partial(_upload, request, limits.bytes), job)
         return Response(made, media_type="image/jpeg")
 
     routes = [
@@ -82,6 +112,7 @@ def application(
         Route("/api/model", model),
         Route("/api/count", count, methods=["POST"]),
         Route("/api/preview", preview, methods=["POST"]),
+        Route("/api/calibrate", calibrate, methods=["POST"]),
     ]
     errors = {PapmError: _refused, HTTPException: _unknown, Abandoned: _abandoned, Exception: _defect}
     return Guard(Starlette(routes=routes, exception_handlers=errors), names, limits.bytes, (desk.close, uploads.close))
@@ -115,15 +146,17 @@ async def _defect(request: Request, error: Exception) -> Response:
     return JSONResponse({"error": "a defect of papm; its terminal says more"}, 500)
 
 
-async def _served(request: Request, desk: Desk, uploads: Uploads, job: Callable[[Upload, Event], T]) -> T:
-    """The result of a job on the image of a request, when its turn comes."""
+async def _served(
+    request: Request, desk: Desk, uploads: Uploads, read: Callable[[Body], Awaitable[R]], job: Callable[[R, Event], T]
+) -> T:
+    """The result of a job on what a request brings, when its turn comes."""
     body, client = _body(request), request.client.host if request.client else ""
     try:
         with uploads.place(client) as place:
-            upload = await _upload(request, uploads.receive(place, body), uploads.largest)
+            brought = await read(uploads.receive(place, body))
             async with desk.seat():
                 # After its body a request has only one more thing to say: that nobody waits any longer.
-                return await desk.work(partial(_in_memory, job, upload), request.receive())
+                return await desk.work(partial(job, brought), request.receive())
     except Busy:
         # A browser does not listen before it has sent everything.
         async for _ in uploads.receive(uploads.nowhere(), body):
@@ -140,7 +173,7 @@ def _in_memory(job: Callable[[Upload, Event], T], upload: Upload, stop: Event) -
         raise
 
 
-async def _upload(request: Request, body: AsyncGenerator[bytes, None], largest: int) -> Upload:
+async def _upload(request: Request, largest: int, body: Body) -> Upload:
     """The form of a request, never on disk."""
 
     class InMemory(MultiPartParser):
@@ -163,7 +196,17 @@ async def _upload(request: Request, body: AsyncGenerator[bytes, None], largest: 
         await form.close()
 
 
-async def _body(request: Request) -> AsyncGenerator[bytes, None]:
+async def _at_most(body: Body, largest: int) -> bytes:
+    """A body that is no file, whole."""
+    held = bytearray()
+    async for chunk in body:
+        held += chunk
+        if len(held) > largest:
+            raise TooLarge(f"the request is larger than {largest / 1e6:.0f} MB, the most that is taken")
+    return bytes(held)
+
+
+async def _body(request: Request) -> Body:
     """The body of a request, as it comes."""
     try:
         async for chunk in request.stream():

@@ -17,12 +17,13 @@ from torch import Tensor
 from papm.data.base import readers
 from papm.data.readers.faults import coordinate
 from papm.data.readers.regions import Polygons, inside
+from papm.engine.unseen import content_key
 from papm.errors import ConfigError, DataError, PapmError
 from papm.images import decode_image
 from papm.predict.ensemble import Ensemble
 from papm.predict.prediction import Prediction
 from papm.predict.predictor import Counter, Source
-from papm.serve.pictures import density_layer, preview
+from papm.serve.pictures import density_layer, preview, ramp
 from papm.version import __version__
 
 MOST_POLYGONS, MOST_CORNERS = 100, 10_000  # of a region, in all: what a hand draws, with room; its cost grows with them
@@ -88,7 +89,8 @@ def count(counter: Source, upload: Upload, stop: threading.Event | None = None, 
     region = None if polygons is None else inside(polygons, size)
     look()
     made = counter.predict(image, name=upload.name, roi=region, on_tile=look, limit=limits.pixels)
-    return answer(made, upload.density)
+    file = {"bytes": len(upload.content), "key": content_key(upload.content)}  # asked for when it calibrates
+    return {**answer(made, upload.density), "file": file}
 
 
 def small_picture(upload: Upload, limits: Limits) -> bytes:
@@ -208,6 +210,7 @@ def describe(counter: Counter | Ensemble, path: str | Path, limits: Limits) -> d
         "trained_on": _trained_on(str(spec.config.get("data", ""))),
         "steps": spec.step,
         "device": str(first.device),
+        **({"ramp": ramp()} if first.inference.decode == "sum" else {}),
         **limits.describe(),
     }
 

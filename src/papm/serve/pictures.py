@@ -7,11 +7,13 @@ import io
 from typing import Any
 
 import numpy as np
+import torch
 import torch.nn.functional as F
 from PIL import Image
 from torch import Tensor
 
-from papm.draw import coloured, levels, overlay
+from papm.draw import RAMP, coloured, full_scale, levels, overlay
+from papm.legend import SQUARE
 
 MOST_CELLS = 2048  # along a side of the layer: finer than a screen
 PREVIEW = 2048  # pixels along the long side of a preview
@@ -21,17 +23,29 @@ ALPHA = 0.85  # as the pictures of `papm predict`
 def density_layer(density: Tensor, stride: int) -> dict[str, Any]:
     """A map [C, h, w] as a PNG data URL, one pixel a cell, and how many image pixels (x, y) the PNG covers.
 
-    Its colours and opacity are those of `papm.draw`; it is clear where the map is empty.
+    Its colours and opacity are those of `papm.draw`; it is clear where the map is empty. `full`: objects in a square of
+    `papm.legend.SQUARE` px that has the last colour; `above`: whether there are denser places.
     """
-    field = levels(density)
+    field = density.detach().float().cpu().sum(0)
     factor = -(-max(field.shape) // MOST_CELLS)
     if factor > 1:  # several cells per pixel
         h, w = field.shape
-        field = levels(F.avg_pool2d(F.pad(field[None, None], (0, -w % factor, 0, -h % factor)), factor)[0, 0])
-    colours, shade = coloured(field)
-    rgba = np.concatenate([colours, 255 * ALPHA * shade[..., None]], -1).astype(np.uint8)
+        field = F.avg_pool2d(F.pad(field[None, None], (0, -w % factor, 0, -h % factor)), factor)[0, 0]
+    full = full_scale(field)
     covers = [field.shape[1] * factor * stride, field.shape[0] * factor * stride]
-    return {"png": _data_url(Image.fromarray(rgba), "PNG"), "covers": covers}
+    scale = {"full": full * SQUARE**2 / stride**2, "above": bool(full) and float(field.max()) > 1.001 * full}
+    return {"png": _data_url(_painted(levels(field)), "PNG"), "covers": covers, **scale}
+
+
+def ramp() -> str:
+    """The colours of densities from none to full scale, as a PNG data URL."""
+    return _data_url(_painted(torch.linspace(0, 1, RAMP)[None]), "PNG")
+
+
+def _painted(level: Tensor) -> Image.Image:
+    """Levels [h, w] in colours that are more opaque where they are higher."""
+    colours, shade = coloured(level)
+    return Image.fromarray(np.concatenate([colours, 255 * ALPHA * shade[..., None]], -1).astype(np.uint8))
 
 
 def preview(image: Tensor) -> bytes:

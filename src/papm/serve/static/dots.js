@@ -1,6 +1,7 @@
 // Dots that were saved before: a NAME.txt that is dropped with its image, as the page gives it and papm train reads it.
 
 import { split } from "./files.js";
+import { change } from "./history.js";
 
 const MOST = 20e6; // bytes of a list; a million dots are less
 
@@ -36,9 +37,8 @@ export class Saved {
     this.waiting.delete(key(item.name));
     const { width, height } = item.reply;
     const there = dots.filter((d) => d.x >= 0 && d.y >= 0 && d.x < width && d.y < height);
-    item.past.push(item.dots);
-    item.dots = item.kept = there.map(({ x, y, label }) => ({ x, y, own: true, ...(classes > 1 ? { label: label || 0 } : {}) }));
-    item.checked = true;
+    change(item, there.map(({ x, y, label }) => ({ x, y, own: true, ...(classes > 1 ? { label: label || 0 } : {}) })), true); // as when they were saved
+    item.kept = item.dots;
   }
 
   get note() {

@@ -32,16 +32,28 @@ function within(dot, corners) {
   return inside;
 }
 
-export const inRegion = (item) => item.dots.filter((d) => within(d, item.roi)).length;
+export const dotsInside = (item, corners = item.roi) => item.dots.filter((d) => within(d, corners)).length;
 
 export function countsTable(items) {
-  const kinds = items[0].reply.classes || [], models = items[0].reply.models || [], drawn = items.some((i) => i.region?.count !== undefined);
-  const head = ["image", "count", ...kinds.map((k) => `count_${k.name}`), ...models.map((m) => `by_${m.name}`), "checked_dots", ...(drawn ? ["count_in_region", "dots_in_region"] : [])];
+  const kinds = items[0].reply.classes || [], models = items[0].reply.models || [];
+  const raw = items.some((i) => i.reply.raw_count !== undefined), drawn = items.some((i) => i.region?.count !== undefined);
+  const head = [
+    "image", "count", ...(raw ? ["raw_count"] : []), ...kinds.map((k) => `count_${k.name}`), ...models.map((m) => `by_${m.name}`),
+    ...(models.length > 1 ? ["spread"] : []), "checked_dots", ...(drawn ? ["count_in_region", "dots_in_region"] : []),
+  ];
   return table([head, ...items.map((i) => [
-    i.name, rounded(i.reply.count), ...kinds.map((_, k) => rounded(i.reply.classes[k].count)),
-    ...models.map((_, k) => rounded(i.reply.models[k].count)), i.checked ? i.dots.length : "",
-    ...(drawn ? (i.region?.count === undefined ? ["", ""] : [rounded(i.region.count), inRegion(i)]) : []),
+    i.name, rounded(i.reply.count), ...(raw ? [rounded(i.reply.raw_count ?? i.reply.count)] : []),
+    ...kinds.map((_, k) => rounded(i.reply.classes[k].count)), ...models.map((_, k) => rounded(i.reply.models[k].count)),
+    ...(models.length > 1 ? [rounded(spread(i.reply.models))] : []), i.checked ? i.dots.length : "",
+    ...(drawn ? (i.region?.count === undefined ? ["", ""] : [rounded(i.region.count), dotsInside(i)]) : []),
   ])]);
+}
+
+// How far models are apart: (largest − least count) / their mean; -1 where there are not several.
+export function spread(models) {
+  if (!models || models.length < 2) return -1;
+  const counts = models.map((m) => m.count), mean = counts.reduce((a, b) => a + b, 0) / counts.length;
+  return (Math.max(...counts) - Math.min(...counts)) / Math.max(mean, 1);
 }
 
 export function pointsTable(items) {

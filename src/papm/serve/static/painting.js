@@ -75,7 +75,7 @@ function paintDots(ctx, shown, w, h) {
     if (x < -20 || y < -20 || x > w + 20 || y > h + 20) continue;
     const fill = colour(dot.label);
     if (!paths.has(fill)) paths.set(fill, new Path2D());
-    for (const [path, size] of [[paths.get(fill), r], [all, r + rim], ...(dot.own ? [[own, r + rim + 1.5]] : [])]) {
+    for (const [path, size] of [[paths.get(fill), r], [all, r + rim], ...(dot.own || dot.moved ? [[own, r + rim + 1.5]] : [])]) {
       path.moveTo(x + size, y);
       path.arc(x, y, size, 0, 7);
     }
@@ -87,6 +87,17 @@ function paintDots(ctx, shown, w, h) {
   for (const [fill, path] of paths) {
     ctx.fillStyle = fill;
     ctx.fill(path);
+  }
+  if (shown.hover) paintRing(ctx, toScreen(shown.view, [shown.hover.x, shown.hover.y]), r + rim + 4);
+}
+
+function paintRing(ctx, [x, y], r) { // around the dot that a key or a drag is about
+  for (const [style, width] of [[OUTLINE, 4], ["#ffffff", 2]]) {
+    ctx.strokeStyle = style;
+    ctx.lineWidth = width;
+    ctx.beginPath();
+    ctx.arc(x, y, r, 0, 7);
+    ctx.stroke();
   }
 }
 

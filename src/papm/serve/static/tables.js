@@ -1,5 +1,6 @@
 // The small tables beside the image: what was counted by class, and by each of several models.
 
+import { spread } from "./files.js";
 import { colour } from "./painting.js";
 
 export const number = (v) => (Number.isInteger(v) || Math.abs(v) >= 100 ? Math.round(v).toLocaleString("en") : v.toFixed(1));
@@ -29,4 +30,9 @@ export function showClasses(table, classes, item) {
 
 export function showModels(table, models) { // the model's count is their mean
   fill(table, models.map((model) => [[model.name], model.count]));
+  const apart = spread(models);
+  table.tFoot.hidden = apart < 0;
+  if (apart < 0) return;
+  const counts = models.map((m) => m.count);
+  table.tFoot.rows[0].cells[1].textContent = `${number(Math.min(...counts))} to ${number(Math.max(...counts))} (${Math.round(100 * apart)} %)`;
 }
