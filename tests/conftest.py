@@ -3,8 +3,14 @@
 from __future__ import annotations
 
 import os
+import shutil
 import signal
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
+from importlib import util
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -62,3 +68,55 @@ def real_data() -> Path:
     if not root or not Path(root).is_dir():
         pytest.skip("PAPM_DATA names no folder of real datasets")
     return Path(root)
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Any]:
+    """A Chromium. Where there is none, or no playwright, tests skip; PAPM_BROWSER=required makes that an error."""
+    found = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
+    missing = (
+        "there is no Chromium" if found is None else "" if util.find_spec("playwright") else "there is no playwright"
+    )
+    if missing:
+        refuse = pytest.fail if os.environ.get("PAPM_BROWSER") == "required" else pytest.skip
+        refuse(f"the page is tested in a browser, and {missing} here")
+    from playwright.sync_api import sync_playwright
+
+    quiet = ("quic", "background-networking", "component-update", "sync")
+    options = ["--no-sandbox", "--disable-gpu", "--no-first-run", *(f"--disable-{word}" for word in quiet)]
+    with sync_playwright() as play:
+        made = play.chromium.launch(executable_path=found, args=options)
+        yield made
+        made.close()
+
+
+@pytest.fixture(scope="module")
+def visit(browser: Any) -> Callable[..., AbstractContextManager[Any]]:
+    """`with visit(application(…)) as page:` the page of a server of its own, which loads nothing from elsewhere and complains
+    of nothing, but for answers that `expected` names, such as 429."""
+    from papm.serve.server import address, listen, server
+
+    @contextmanager
+    def visited(app: Any, expected: tuple[str, ...] = ()) -> Iterator[Any]:
+        ready, said = threading.Event(), list[str]()
+        with listen("127.0.0.1", 0) as sock:
+            running = server(app, ready.set)
+            thread = threading.Thread(target=running.run, kwargs={"sockets": [sock]}, daemon=True)
+            thread.start()
+            assert ready.wait(30)
+            here = address(sock)
+            page = browser.new_page(viewport={"width": 1280, "height": 800})
+            page.on("console", lambda message: said.append(message.text))
+            page.on("pageerror", lambda error: said.append(str(error)))
+            page.on("request", lambda r: None if r.url.startswith((here, "blob:", "data:")) else said.append(r.url))
+            try:
+                page.goto(here)
+                page.wait_for_selector("#about:not(:empty)")  # it knows its model
+                yield page
+                assert [s for s in said if not any(f" {code} " in s for code in expected)] == []
+            finally:
+                page.close()
+                running.should_exit = True
+                thread.join(10)
+
+    return visited

@@ -1,18 +1,14 @@
-"""The page in a real browser: what it counts, corrects and gives to download. Needs playwright and Chromium, or skips."""
+"""The page in a real browser: what it counts, corrects and gives to download. Needs playwright and Chromium (`browser`)."""
 
 from __future__ import annotations
 
 import csv
 import json
-import os
-import re
 import shutil
-import subprocess
-import sys
 import time
 import zipfile
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -24,13 +20,18 @@ import papm
 from papm import checkpoint, data, models
 from papm.checkpoint import ModelSpec
 from papm.data.readers.regions import inside
-from papm.draw import save_png
+from papm.draw import full_scale, save_png
 from papm.inference import Inference
+from papm.legend import ticks
 
-CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
-pytestmark = [pytest.mark.slow, pytest.mark.skipif(CHROMIUM is None, reason="no Chromium here")]
-sync_api = pytest.importorskip("playwright.sync_api")
 pytest.importorskip("uvicorn")
+from papm.serve.app import application
+from papm.serve.blank import Blank
+from papm.serve.calibrating import Calibrator
+from papm.serve.counting import Limits, describe
+
+pytestmark = pytest.mark.slow
+Visit = Callable[..., AbstractContextManager[Any]]
 SIZE = (120, 160)
 
 
@@ -52,64 +53,45 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def browser() -> Iterator[Any]:
-    with sync_api.sync_playwright() as play:
-        made = play.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
+def page(visit: Visit, world: Path) -> Iterator[Any]:
+    with opened(visit, world) as made:
         yield made
-        made.close()
 
 
-@pytest.fixture(scope="module")
-def page(browser: Any, world: Path) -> Iterator[Any]:
-    with opened(browser, world) as made:
-        yield made
+def served(world: Path, beside: str = "", *, store: bool = False) -> Any:
+    """The application around one model, or two."""
+    limits, paths = Limits(), [world / "run", *([world / beside] if beside else [])]
+    counter = papm.Ensemble.load(paths, "cpu") if beside else papm.Counter.load(paths[0], "cpu")
+    calibrator = Calibrator(counter, world / "run" / "best.ckpt", use=True, store=store)
+    return application(counter, describe(counter, paths[0], limits), limits, calibrator=calibrator)
+
+
+def by_hand(*classes: str) -> Any:
+    blank = Blank(classes)
+    return application(blank, blank.describe(Limits()))
 
 
 @contextmanager
-def opened(
-    browser: Any, world: Path, *options: str, model: bool = True, folder: str = "photos", busy: int = 0
-) -> Iterator[Any]:
-    """The page of a real `papm serve`, which may load nothing from elsewhere and complain of nothing.
+def opened(visit: Visit, world: Path, app: Any = None, *, folder: str = "photos", busy: int = 0) -> Iterator[Any]:
+    """A page with the images of a folder; `busy`: how many times it is told to come again."""
+    left = [busy]
 
-    `busy`: how many times it is told to come again.
-    """
-    env = {**os.environ, "PYTHONPATH": str(Path(papm.__file__).parents[1]), "OMP_NUM_THREADS": "1"}
-    words = [sys.executable, "-m", "papm", "serve", *([str(world / "run")] if model else []), "--port", "0", *options]
-    server = subprocess.Popen(words, stdout=subprocess.PIPE, text=True, env=env)
-    try:
-        assert server.stdout is not None
-        found = re.search(r"http://\S+", server.stdout.readline())
-        assert found
-        made = browser.new_page(viewport={"width": 1300, "height": 900})
-        said: list[str] = []
-        made.on("console", lambda message: said.append(message.text))
-        made.on("pageerror", lambda error: said.append(str(error)))
-        made.on("request", lambda request: said.append(request.url) if elsewhere(request.url, found[0]) else None)
-        left = [busy]
+    def turned_away(route: Any) -> None:
+        left[0] -= 1
+        if left[0] < 0:
+            route.continue_()
+        else:
+            route.fulfill(status=429, headers={"retry-after": "1"}, json={"error": "busy"})
 
-        def turned_away(route: Any) -> None:
-            left[0] -= 1
-            if left[0] < 0:
-                route.continue_()
-            else:
-                route.fulfill(status=429, headers={"retry-after": "1"}, json={"error": "busy"})
-
+    with visit(app or served(world), ("429",) if busy else ()) as made:
         if busy:
             made.route("**/api/count", turned_away)
-        made.goto(found[0])
-        made.set_input_files("#files", sorted((world / folder).iterdir()))
-        number = sum(p.suffix != ".txt" for p in (world / folder).iterdir())
-        until(lambda: made.inner_text("#status").startswith(f"{number} of {number} images "))
+        files = sorted((world / folder).iterdir())
+        made.set_input_files("#files", files)
+        number = sum(p.suffix != ".txt" for p in files)
+        until(lambda: made.inner_text("#status").startswith(f"{number} of {number} image"))
         yield made
-        assert [s for s in said if "429" not in s] == [] and len(said) == busy
-        made.close()
-    finally:
-        server.kill()
-        server.wait()
-
-
-def elsewhere(url: str, here: str) -> bool:
-    return not url.startswith((here, "blob:", "data:"))
+        assert left[0] <= 0
 
 
 def until(true: Callable[[], bool], seconds: float = 30) -> None:
@@ -217,19 +199,8 @@ def test_undo_and_removing_images(page: Any) -> None:
     assert page.is_hidden("#work")
 
 
-def test_changed_dots_are_neither_taken_for_checked_nor_lost_unasked(browser: Any, world: Path, tmp_path: Path) -> None:
-    asked: list[str] = []
-    answers: list[bool] = []
-
-    def answer(dialog: Any) -> None:
-        asked.append(dialog.message)
-        if answers.pop(0):
-            dialog.accept()
-        else:
-            dialog.dismiss()
-
-    with opened(browser, world) as page:
-        page.on("dialog", answer)
+def test_changed_dots_are_neither_taken_for_checked_nor_lost(visit: Visit, world: Path, tmp_path: Path) -> None:
+    with opened(visit, world) as page:
         names = page.locator(".item .name")
         page.locator(".item").first.click()
         page.check("input[value=dots]", force=True)
@@ -247,24 +218,31 @@ def test_changed_dots_are_neither_taken_for_checked_nor_lost_unasked(browser: An
         with zipfile.ZipFile(saved(page, "#get-dots", tmp_path)) as files:
             assert sorted(files.namelist()) == ["classes.txt", "img10.txt"]
 
-        answers += [False, True]
+        # an image that is removed comes back with its dots, in its place
         page.locator(".gone").first.click()
-        assert names.all_inner_texts() == ["img2.png", "img10.png", "scan.tif"]  # it was a slip
-        assert asked == ["The changed dots of img2.png are not downloaded. Remove the image and lose them?"]
-        page.locator(".gone").first.click()
-        assert names.all_inner_texts() == ["img10.png", "scan.tif"] and len(asked) == 2
-        page.locator(".gone").first.click()  # downloaded
-        page.locator(".gone").first.click()  # never changed
-        assert names.count() == 0 and len(asked) == 2
+        assert names.all_inner_texts() == ["img10.png", "scan.tif"]
+        assert page.inner_text("#removed-name") == "img2.png was removed."
+        page.click("#put-back")
+        assert names.all_inner_texts() == ["img2.png", "img10.png", "scan.tif"] and page.is_hidden("#removed")
+        assert page.inner_text("#name") == "img2.png"
+        until(lambda: page.inner_text("#dots-note") == "1 added, 0 removed by hand")
+        for _ in range(3):
+            page.locator(".gone").first.click()
+        assert names.count() == 0 and page.is_hidden("#work")
+        for left in (1, 2, 3):
+            page.keyboard.press("Control+z")
+            assert names.count() == left
+        assert names.all_inner_texts() == ["img2.png", "img10.png", "scan.tif"]
+        assert page.locator(".item .value").nth(1).inner_text().count("→") == 1  # still ticked
 
 
-def test_the_page_waits_for_its_turn(browser: Any, world: Path) -> None:
-    with opened(browser, world, busy=2) as page:
+def test_the_page_waits_for_its_turn(visit: Visit, world: Path) -> None:
+    with opened(visit, world, busy=2) as page:
         assert "not counted" not in page.inner_text("#status")
 
 
-def test_dots_reset_to_the_models_are_not_checked(browser: Any, world: Path) -> None:
-    with opened(browser, world) as page:
+def test_dots_reset_to_the_models_are_not_checked(visit: Visit, world: Path) -> None:
+    with opened(visit, world) as page:
         page.on("dialog", lambda dialog: pytest.fail(dialog.message))
         page.locator(".item").first.click()
         page.check("input[value=dots]", force=True)
@@ -278,25 +256,32 @@ def test_dots_reset_to_the_models_are_not_checked(browser: Any, world: Path) -> 
         assert page.locator(".item").count() == 2
 
 
-def test_several_models_are_shown_apart(browser: Any, world: Path, tmp_path: Path) -> None:
-    with opened(browser, world, "--with", str(world / "other")) as page:
+def test_several_models_are_shown_apart(visit: Visit, world: Path, tmp_path: Path) -> None:
+    both = papm.Ensemble.load([world / "run", world / "other"], "cpu")
+    found = {p.name: both.predict(p) for p in (world / "photos").iterdir()}
+    apart = {n: (max(f.by_model) - min(f.by_model)) / f.count for n, f in found.items()}
+    first = found["img2.png"]
+    assert first.by_model[0] != pytest.approx(first.by_model[1], rel=0.01)
+    with opened(visit, world, served(world, "other")) as page:
         page.locator(".item").first.click()
-        found = papm.Ensemble.load([world / "run", world / "other"], "cpu").predict(world / "photos" / "img2.png")
-        assert found.by_model[0] != pytest.approx(found.by_model[1], rel=0.01)
-        cells = page.locator("#models td").all_inner_texts()
+        cells = page.locator("#models tbody td").all_inner_texts()
         assert cells[::2] == ["run", "other"] and [float(c.replace(",", "")) for c in cells[1::2]] == pytest.approx(
-            found.by_model, abs=0.5
+            first.by_model, abs=0.5
         )
-        assert page.inner_text("#about").startswith("run + other")
+        assert page.inner_text("#models tfoot td").endswith(f"({100 * apart['img2.png']:.0f} %)")
+        assert page.inner_text("#about").startswith("run + other") and page.is_hidden("#calibration")
+        page.select_option("#sort", "spread")
+        assert page.locator(".item .name").all_inner_texts()[0] == max(apart, key=lambda n: apart[n])
+        assert f"models {100 * max(apart.values()):.0f} % apart" in page.locator(".item").first.inner_text()
         with saved(page, "#get-counts", tmp_path).open(newline="") as file:
             row = next(r for r in csv.DictReader(file) if r["image"] == "img2.png")
-        assert [float(row[k]) for k in ("count", "by_run", "by_other")] == pytest.approx(
-            [found.count, *found.by_model], abs=1e-3
+        assert [float(row[k]) for k in ("count", "by_run", "by_other", "spread")] == pytest.approx(
+            [first.count, *first.by_model, apart["img2.png"]], abs=1e-3
         )
 
 
-def test_the_first_dots_are_set_without_a_model(browser: Any, world: Path, tmp_path: Path) -> None:
-    with opened(browser, world, "--classes", "car,bus", model=False) as page:
+def test_the_first_dots_are_set_without_a_model(visit: Visit, world: Path, tmp_path: Path) -> None:
+    with opened(visit, world, by_hand("car", "bus")) as page:
         assert page.inner_text("#status") == "3 of 3 images open · 0 in all"
         assert page.locator(".figures .first").is_hidden() and page.locator("#show-density").is_hidden()
         assert page.is_checked("input[value=dots]")  # a click sets a dot at once
@@ -304,7 +289,7 @@ def test_the_first_dots_are_set_without_a_model(browser: Any, world: Path, tmp_p
         box = page.locator("#canvas").bounding_box()
         places = [(0.4, 0.4), (0.6, 0.5), (0.5, 0.6)]
         for k, (x, y) in enumerate(places):
-            page.select_option("#class", "1" if k == 2 else "0")
+            page.keyboard.press("2" if k == 2 else "1")
             page.mouse.click(box["x"] + x * box["width"], box["y"] + y * box["height"])
         assert page.inner_text("#dots") == "3" and page.inner_text("#dots-note") == ""
         assert page.locator(".item .value").all_inner_texts() == ["3", "0", "0"]
@@ -342,7 +327,7 @@ def test_the_first_dots_are_set_without_a_model(browser: Any, world: Path, tmp_p
     # another day the work goes on, with the images and what was saved
     (tmp_path / "dots" / "lost.txt").write_text("1 2\n")
     (tmp_path / "dots" / "letter.txt").write_text("dear Anna, the dots are not here\n")
-    with opened(browser, tmp_path, "--classes", "car,bus", model=False, folder="dots") as page:
+    with opened(visit, tmp_path, by_hand("car", "bus"), folder="dots") as page:
         said = "2 of 2 images open · 3 in all · 1 NAME.txt without an image · letter.txt is no list of dots"
         assert page.inner_text("#status") == said
         assert page.locator(".item .value").all_inner_texts() == ["3 ✓", "0 ✓"]
@@ -355,3 +340,257 @@ def test_the_first_dots_are_set_without_a_model(browser: Any, world: Path, tmp_p
 
 def test_one_model_has_no_such_table(page: Any) -> None:
     assert page.locator("#models").is_hidden()
+
+
+# --- as an annotator ---------------------------------------------------------------------------------------------------
+
+
+def at(page: Any, x: float, y: float) -> tuple[float, float]:
+    """Where a place of the image is in the window, when all of it is shown."""
+    box = page.locator("#canvas").bounding_box()
+    width, height = box["width"] - 2, box["height"] - 2  # without its border
+    scale = min(width / SIZE[1], height / SIZE[0], 16)
+    left, top = (width - SIZE[1] * scale) / 2, (height - SIZE[0] * scale) / 2
+    return box["x"] + 1 + left + x * scale, box["y"] + 1 + top + y * scale
+
+
+def drag(page: Any, start: tuple[float, float], end: tuple[float, float], *, release: bool = True) -> None:
+    page.mouse.move(*at(page, *start))
+    page.mouse.down()
+    page.mouse.move(*at(page, *end), steps=4)
+    if release:
+        page.mouse.up()
+
+
+def dots(page: Any, folder: Path) -> Any:
+    """The dots of the first image, from points.csv: x, y."""
+    with saved(page, "#get-points", folder).open(newline="") as file:
+        rows = [r for r in csv.DictReader(file) if r["image"] == "img2.png"]
+    return np.array([[float(r["x"]), float(r["y"])] for r in rows]).reshape(-1, 2)
+
+
+def test_dots_are_moved_removed_and_brought_back(visit: Visit, world: Path, tmp_path: Path) -> None:
+    with opened(visit, world, by_hand("car", "bus")) as page:
+        page.locator(".item").first.click()
+        for place in ((40, 40), (80, 60), (120, 90)):
+            page.mouse.click(*at(page, *place))
+        assert page.inner_text("#dots") == "3" and page.is_disabled("#redo")
+        drag(page, (80, 60), (90, 70))
+        assert dots(page, tmp_path) == pytest.approx(np.array([[40, 40], [90, 70], [120, 90]]), abs=1)
+        page.mouse.move(*at(page, 91, 70))
+        page.keyboard.press("Delete")  # the dot under the mouse
+        assert dots(page, tmp_path) == pytest.approx(np.array([[40, 40], [120, 90]]), abs=1)
+        page.keyboard.press("Control+z")
+        page.keyboard.press("Control+z")
+        assert dots(page, tmp_path)[1] == pytest.approx([80, 60], abs=1)
+        page.keyboard.press("Control+Shift+z")
+        assert dots(page, tmp_path)[1] == pytest.approx([90, 70], abs=1)
+        page.keyboard.press("Control+y")
+        assert page.inner_text("#dots") == "2" and page.is_disabled("#redo")
+        page.click("#undo")
+        page.click("#redo")
+        assert page.inner_text("#dots") == "2"
+        page.keyboard.press("Control+z")
+        page.mouse.click(*at(page, 20, 20))
+        assert page.inner_text("#dots") == "4" and page.is_disabled("#redo")  # another way was taken
+
+        # Escape lets go of a dot; a drag past the border ends at it; a drag on nothing moves the image and sets no dot
+        drag(page, (20, 20), (60, 60), release=False)
+        page.keyboard.press("Escape")
+        page.mouse.up()
+        assert dots(page, tmp_path)[3] == pytest.approx([20, 20], abs=1)
+        drag(page, (20, 20), (30, 30))
+        page.keyboard.press("Delete")  # it is still under the mouse
+        page.keyboard.press("Control+z")
+        page.keyboard.press("Control+z")
+        drag(page, (20, 20), (-5, 30))
+        assert dots(page, tmp_path)[3] == pytest.approx([0, 30], abs=1)
+        drag(page, (140, 20), (150, 30))
+        assert page.inner_text("#dots") == "4" and not page.is_checked("#checked")
+
+        # the class of a dot, and of new ones
+        page.click("#zoom-fit")
+        page.mouse.move(*at(page, 40, 40))
+        page.keyboard.press("Shift+Digit2")
+        assert page.locator("#classes td").all_inner_texts()[2::3] == ["3", "1"]
+        page.keyboard.press("2")
+        assert page.input_value("#class") == "1"
+        page.keyboard.press("9")  # there is no such class
+        assert page.input_value("#class") == "1"
+
+
+def test_the_dots_in_a_region_are_counted_as_they_move(visit: Visit, world: Path) -> None:
+    with opened(visit, world) as page:
+        page.locator(".item").first.click()
+        page.check("input[value=region]", force=True)
+        for k, corner in enumerate([(0, 0), (158, 0), (158, 118), (0, 118)]):
+            page.mouse.click(*at(page, *corner))
+            assert page.is_visible("#in-region") == (k > 1)
+        assert page.inner_text("#region-note") == "dots, so far"
+        page.click("#close-region")
+        until(lambda: "model’s count" in page.inner_text("#region-note"))
+        before = int(page.inner_text("#region-note").split()[-2])
+        page.check("input[value=dots]", force=True)
+        places = papm.Counter.load(world / "run", "cpu").predict(world / "photos" / "img2.png").points
+        assert places is not None
+        apart = torch.cdist(places, places).fill_diagonal_(float("inf")).amin(1)
+        alone = places[int(apart.argmax())].tolist()  # no other dot is grabbed in its place
+        drag(page, tuple(alone), (159.5, 119.5), release=False)  # out of the region
+        assert int(page.inner_text("#region-note").split()[-2]) == before - 1  # while it moves
+        assert page.inner_text("#dots-note") == "0 added, 0 removed, 1 moved by hand"
+        page.mouse.up()
+        page.keyboard.press("Control+z")
+        assert int(page.inner_text("#region-note").split()[-2]) == before
+
+
+def test_the_colours_of_a_map_are_explained(visit: Visit, world: Path) -> None:
+    found = papm.Counter.load(world / "run", "cpu").predict(world / "photos" / "img2.png")
+    assert found.density is not None
+    full = full_scale(found.density) * 100**2 / found.stride**2
+    with opened(visit, world) as page:
+        page.locator(".item").first.click()
+        assert page.is_hidden("#scale")
+        page.keyboard.press("d")
+        assert page.is_visible("#scale") and "objects per 100 × 100 px" in page.inner_text("#scale")
+        marks = [float(t.replace(",", "")) for t in page.locator("#scale li").all_inner_texts()]
+        assert marks == ticks(full)
+        bar, last = (page.locator(f"#scale {part}").bounding_box() for part in ("img", "li:last-child"))
+        assert last["x"] + last["width"] / 2 == pytest.approx(bar["x"] + bar["width"] * marks[-1] / full, abs=1)
+
+
+def test_what_was_not_counted_says_why_and_is_tried_again(visit: Visit, world: Path, tmp_path: Path) -> None:
+    (tmp_path / "broken.png").write_bytes(b"nonsense")
+    lost = [True]
+
+    def cut(route: Any) -> None:
+        if lost[0]:
+            route.fulfill(status=507, json={"error": "img2.png: not enough memory"})
+        else:
+            route.continue_()
+
+    with visit(served(world), ("400", "507")) as page:
+        page.route("**/api/count", cut)
+        page.set_input_files("#files", world / "photos" / "img2.png")
+        until(lambda: page.inner_text("#status") == "0 of 1 image counted · 1 not counted")
+        assert (
+            page.locator(".item .why").inner_text() == "img2.png: not enough memory" == page.inner_text("#fault-text")
+        )
+        assert page.is_disabled("#checked")
+        lost[0] = False
+        page.click("#retry")
+        until(lambda: page.inner_text("#status") == "1 of 1 image counted")
+        assert page.is_hidden("#fault") and page.locator(".item .why").count() == 0
+        page.set_input_files("#files", tmp_path / "broken.png")
+        until(lambda: "1 not counted" in page.inner_text("#status"))
+        assert "broken.png: not a readable image" in page.locator(".item .why").inner_text()
+        page.locator(".again").last.click()
+        until(lambda: "counting" not in page.inner_text("#status"))
+        assert "1 of 2 images counted · 1 not counted" in page.inner_text("#status")
+
+
+def test_help_and_the_way_through_the_images(visit: Visit, world: Path) -> None:
+    with opened(visit, world) as page:
+        page.locator(".item").first.click()
+        page.keyboard.press("?")
+        assert page.is_visible("#help") and "redo" in page.inner_text("#help")
+        page.keyboard.press("n")  # not for the page behind it
+        assert page.inner_text("#name") == "img2.png"
+        page.keyboard.press("Escape")
+        assert page.is_hidden("#help")
+        page.keyboard.press("n")
+        assert page.inner_text("#name") == "img10.png"
+        page.keyboard.press("b")
+        page.keyboard.press("b")
+        assert page.inner_text("#name") == "img2.png"
+        page.select_option("#sort", "name")
+        assert page.locator(".item .name").all_inner_texts() == ["img2.png", "img10.png", "scan.tif"]
+        named = "e.labels?.length || e.textContent.trim() || e.getAttribute('aria-label')"
+        every = "[...document.querySelectorAll('button, select, input')]"
+        unnamed = page.evaluate(f"() => {every}.filter(e => !({named})).map(e => e.id)")
+        assert unnamed == []
+
+
+@pytest.fixture
+def checked(tmp_path: Path) -> Path:
+    """A model and six images, with about twice the dots that it counts."""
+    torch.manual_seed(0)
+    network = models.create("tiny", activation="abs")
+    spec = ModelSpec("tiny", {"activation": "abs"}, "hd-papm", {"data": "nowhere"}, 7, network.inference)
+    checkpoint.save(tmp_path / "run" / "best.ckpt", spec, network.state_dict())
+    counter = papm.Counter.load(tmp_path / "run", "cpu")
+    for k in range(6):
+        path = save_png(torch.randint(0, 256, (3, 32 + 8 * k, 48), dtype=torch.uint8), tmp_path / "photos" / f"{k}.png")
+        n = round(2 * counter.predict(path).count)
+        path.with_suffix(".txt").write_text("".join(f"{3.5 + i % 40} {i % 30}.5\n" for i in range(n)))
+    return tmp_path
+
+
+def test_checked_images_calibrate_the_model(visit: Visit, checked: Path, tmp_path: Path) -> None:
+    file = checked / "run" / "best.ckpt"
+    plain = papm.Counter.load(file, "cpu").predict(checked / "photos" / "0.png")
+    assert plain.density is not None
+    with opened(visit, checked, served(checked, store=True)) as page:
+        page.locator(".item").first.click()
+        for _ in range(2):  # four are too few
+            page.uncheck("#checked")
+            page.keyboard.press("n")
+        assert page.is_disabled("#calibrate") and "(1 to go)" in page.inner_text("#calibration-text")
+        for _ in range(2):
+            page.keyboard.press("b")
+            page.check("#checked")
+        assert page.inner_text("#calibrate") == "Calibrate (6 images)"
+        page.click("#calibrate")
+        until(lambda: page.is_visible("#calibration-use"))
+        text = page.inner_text("#calibration-text")
+        assert text.startswith(("Factor 2.", "Factor 1.9"))
+        assert "95 %" in text and "each image with the factor of the others" in text and "cannot be opened here" in text
+        assert float(page.inner_text("#count")) == pytest.approx(plain.count, abs=0.06)  # nothing is changed yet
+        page.click("#calibration-use")
+        until(lambda: "raw count" in page.inner_text("#count-note"))
+        factor = float(page.inner_text("#count")) / plain.count
+        assert factor == pytest.approx(2, rel=0.1) and checkpoint.load(file)[0].inference.calibration is None
+        assert f"raw count {plain.count:.1f}, calibrated" in page.inner_text("#count-note")
+        page.keyboard.press("d")
+        marks = [float(t.replace(",", "")) for t in page.locator("#scale li").all_inner_texts()]
+        assert marks == ticks(factor * full_scale(plain.density) * 100**2 / plain.stride**2)
+        page.set_input_files("#files", checked / "photos" / "0.png")  # counted anew: 0-2.png
+        until(lambda: page.inner_text("#status").startswith("7 of 7"))
+        values = page.locator(".item .value").all_inner_texts()
+        assert values[6] == values[0].split()[0]
+        with saved(page, "#get-counts", tmp_path).open(newline="") as stream:
+            row = next(csv.DictReader(stream))
+        assert float(row["raw_count"]) == pytest.approx(plain.count, abs=1e-3)
+
+        page.click("#calibrate")
+        page.click("#calibration-store")
+        until(lambda: page.inner_text("#calibration-said") == "Stored in best.ckpt.")
+        stored = papm.Counter.load(file, "cpu").predict(checked / "photos" / "0.png")
+        assert stored.count == pytest.approx(factor * plain.count, rel=0.01) and stored.raw_count == plain.count
+        page.reload()
+        page.wait_for_selector("#about:not(:empty)")
+        page.set_input_files("#files", checked / "photos" / "0.png")
+        until(lambda: page.is_visible("#calibration-off"))
+        assert "Counts are calibrated" in page.inner_text("#calibration-text")
+        page.click("#calibration-off")
+        until(lambda: page.inner_text("#calibration-text").startswith("Counts are as the model gives them"))
+        assert float(page.inner_text("#count")) == pytest.approx(plain.count, abs=0.06)
+        assert papm.Counter.load(file, "cpu").predict(checked / "photos" / "0.png").raw_count is None
+
+
+def test_a_factor_that_does_not_help_is_not_offered(visit: Visit, checked: Path) -> None:
+    for path in (checked / "photos").glob("*.txt"):
+        path.unlink()
+    with visit(served(checked), ("400",)) as page:
+        page.set_input_files("#files", sorted((checked / "photos").iterdir()))
+        until(lambda: page.inner_text("#status").startswith("6 of 6 "))
+        assert page.is_disabled("#calibrate")  # the model's own points are nobody's check
+        page.locator(".item").first.click()
+        for _ in range(6):
+            page.check("#checked")
+            page.keyboard.press("n")
+        page.click("#calibrate")
+        until(lambda: page.is_visible("#calibration-fault"))
+        said = page.inner_text("#calibration-fault")
+        assert said.startswith("not calibrated: a factor of ") and page.is_hidden("#calibration-use")
+        page.uncheck("#checked")
+        assert page.is_hidden("#calibration-fault")  # it was of other images

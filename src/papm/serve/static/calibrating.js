@@ -4,7 +4,7 @@ import { $, alone, counted, some, state } from "./state.js";
 
 const FEWEST = 5; // as `papm calibrate`
 let offer = null; // what the server found, and from which dots
-let fault = "", busy = false;
+let fault = "", refused = [], busy = false; // why it was refused, and for which dots
 
 const checked = () => counted().filter((i) => i.checked);
 const raw = (item) => Math.max(0, item.reply.raw_count ?? item.reply.count);
@@ -15,11 +15,12 @@ const same = (a, b) => a.length === b.length && a.every((i, k) => i === b[k].ite
 export function showCalibration() {
   const { model } = state, used = model.calibration, ready = checked();
   if (offer && !same(ready, offer.from)) offer = null; // it was of other dots
+  if (fault && !same(ready, refused)) fault = "";
   $("calibration").hidden = alone() || !model.name || model.models?.length > 1;
   const missing = FEWEST - ready.length, may = model.may_calibrate !== "no";
   $("calibrate").hidden = !may || Boolean(offer);
   $("calibrate").disabled = missing > 0 || busy;
-  $("calibrate").textContent = missing > 0 ? "Calibrate" : `Calibrate from ${ready.length} images`;
+  $("calibrate").textContent = missing > 0 ? "Calibrate" : `Calibrate (${ready.length} images)`;
   for (const id of ["calibration-use", "calibration-not"]) $(id).hidden = !offer;
   $("calibration-store").hidden = !offer || model.may_calibrate !== "store";
   $("calibration-off").hidden = !used || model.own_calibration || Boolean(offer);
@@ -33,7 +34,7 @@ export function showCalibration() {
 async function ask(then) {
   const from = checked().map((item) => ({ item, dots: item.dots }));
   const images = from.map(({ item, dots }) => ({ name: item.name, ...item.reply.file, counted: raw(item), truth: dots.length }));
-  [busy, fault] = [true, ""];
+  [busy, fault, refused] = [true, "", from];
   showCalibration();
   try {
     const response = await fetch("api/calibrate", { method: "POST", headers: { "content-type": "application/json" }, body: JSON.stringify({ then, images }) });

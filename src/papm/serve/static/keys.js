@@ -7,7 +7,7 @@ import { $, state } from "./state.js";
 const STEPS = { ArrowLeft: [-1, 0], ArrowRight: [1, 0], ArrowUp: [0, -1], ArrowDown: [0, 1] };
 
 function step(canvas, dx, dy) {
-  const { view } = state;
+  const view = (state.view = { ...state.view });
   if (state.mode === "look") {
     view.x -= 4 * dx;
     view.y -= 4 * dy;

@@ -69,7 +69,7 @@ export function paint(canvas, shown) {
 }
 
 function paintDots(ctx, shown, w, h) {
-  const r = radius(shown), rim = Math.max(0.8, r * 0.3), paths = new Map(), all = new Path2D(), own = new Path2D();
+  const r = radius(shown) * (shown.density && shown.item.layer ? 0.6 : 1), rim = Math.max(0.8, r * 0.3), paths = new Map(), all = new Path2D(), own = new Path2D();
   for (const dot of shown.item.dots) {
     const [x, y] = toScreen(shown.view, [dot.x, dot.y]);
     if (x < -20 || y < -20 || x > w + 20 || y > h + 20) continue;

@@ -175,9 +175,10 @@ function next(by) {
 
 // --- drawing -----------------------------------------------------------------------------------------------------------
 
+let whole = null; // the view that shows all of the image
 function fit() {
   if (!state.current?.reply) return;
-  state.view = fitted(canvas, state.current.reply);
+  state.view = whole = fitted(canvas, state.current.reply);
   state.current.fitted = true;
   draw();
 }
@@ -212,15 +213,17 @@ function look() { // which dot is under it
 
 gestures(canvas, {
   pan(dx, dy) {
-    state.view.x += dx;
-    state.view.y += dy;
+    state.view = { ...state.view, x: state.view.x + dx, y: state.view.y + dy };
     draw();
   },
   zoom,
   tap: (...where) => editor.act(...where),
   touched: () => (state.cursor = null),
   grab: (...where) => editor.grab(...where),
-  drag: (...where) => editor.drag(...where),
+  drag(...where) {
+    mouse = mouse && where;
+    editor.drag(...where);
+  },
   drop: (kept) => editor.drop(kept),
   hover(x, y) {
     mouse = x === null ? null : [x, y];
@@ -300,6 +303,6 @@ $("get-dots").onclick = () => {
 };
 canvas.addEventListener("focus", draw);
 canvas.addEventListener("blur", draw);
-new ResizeObserver(draw).observe(canvas);
+new ResizeObserver(() => (state.view === whole ? fit() : draw())).observe(canvas);
 showTools();
 begin();
