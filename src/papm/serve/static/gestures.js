@@ -53,7 +53,10 @@ export function gestures(canvas, { pan, zoom, tap, touched, grab, drag, drop, ho
       if (tapped) tap(...at(e.clientX, e.clientY), e.pointerType !== "mouse");
     });
   }
-  canvas.addEventListener("pointerleave", () => hover(null));
+  canvas.addEventListener("pointerleave", () => {
+    last = "";
+    hover(null);
+  });
   canvas.addEventListener("wheel", (e) => {
     e.preventDefault();
     zoom(Math.exp(-e.deltaY * (e.deltaMode ? 0.05 : 0.0016)), ...at(e.clientX, e.clientY));
