@@ -21,7 +21,7 @@ from typing import Any
 from papm import checkpoint
 from papm.engine.calibration import from_counts
 from papm.engine.unseen import Fingerprint
-from papm.errors import ConfigError, DataError, WriteError
+from papm.errors import ConfigError, DataError, PapmError, WriteError
 from papm.inference import CALIBRATED, MOST_CHECKED, Calibration
 from papm.predict.predictor import Counter, Source
 from papm.serve.counting import plain_name
@@ -31,6 +31,7 @@ THEN = ("show", "use", "store", "off")
 CLOSED = "this server is open to other machines; start it with --allow-calibrate to calibrate in the page"
 FEW = "a calibration is of one model: calibrate each by itself, and count with them together"
 OTHER = "this model counts in another way than it was trained for (--count); start the page without --count"
+UNKNOWN = "The training images are not here to compare with: see to it that the model was not trained on these."
 
 
 class Calibrator:
@@ -61,7 +62,8 @@ class Calibrator:
             return self._set(self.first, "", self.stored)
         images, counted = asked
         folder = None if self.file is None else self.file.parent
-        contract, note = from_counts(self.counter, images, counted, folder)
+        contract, doubt = from_counts(self.counter, images, counted, folder)
+        note = UNKNOWN if doubt else ""
         if then == "show":
             return {"calibration": _plain(contract["calibration"]), "note": note, "stored": ""}
         return self._set(contract, note, then == "store")
@@ -73,8 +75,8 @@ class Calibrator:
             assert self.file is not None
             try:
                 checkpoint.change_inference(self.file, **contract)
-            except OSError as error:
-                raise WriteError(f"{self.file.name}: cannot be written ({error.strerror})") from None
+            except PapmError as error:  # where the file lies is not told
+                raise WriteError(str(error).replace(str(self.file), self.file.name)) from None
             self.stored = contract is not self.first
         self.counter.change(**contract)
         stored = self.file.name if store and self.file is not None else ""
