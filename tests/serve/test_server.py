@@ -86,6 +86,22 @@ def test_limits_that_make_no_sense(value: float) -> None:
         Limits(value)
 
 
+@pytest.mark.parametrize(
+    ("words", "may"), [((), "use"), (("--allow-calibrate",), "store"), (("--host", "0.0.0.0"), "no")]
+)
+def test_who_may_calibrate(words: tuple[str, ...], may: str, model: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    testclient = pytest.importorskip("starlette.testclient")
+    said: list[str] = []
+
+    def asked(app: object, *_: object) -> None:
+        said.append(testclient.TestClient(app, "http://127.0.0.1:8000").get("/api/model").json()["may_calibrate"])
+
+    monkeypatch.setattr("papm.serve.server.run", asked)
+    with pytest.raises(SystemExit) as ended:
+        main(["serve", str(model.parent), "--port", "0", *words])
+    assert ended.value.code in (0, None) and said == [may]
+
+
 def test_bad_input_is_one_sentence(model: Path, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     assert "no such checkpoint" in said(capsys, "serve", tmp_path / "nothing.ckpt")
     assert "--classes goes without a model" in said(capsys, "serve", model, "--classes", "car,bus")
@@ -147,7 +163,9 @@ def served(model: Path) -> Iterator[tuple[subprocess.Popen[str], str]]:
 def test_a_real_one_is_asked_and_ended(served: tuple[subprocess.Popen[str], str]) -> None:
     process, where = served
     with urllib.request.urlopen(f"{where}/api/model", timeout=20) as answer:
-        assert json.load(answer)["name"] == "first" and "server" not in answer.headers
+        about = json.load(answer)
+        assert about["name"] == "first" and "server" not in answer.headers
+        assert about["may_calibrate"] == "no"  # others could
     with pytest.raises(urllib.error.HTTPError, match="403"):
         urllib.request.urlopen(urllib.request.Request(where, headers={"Host": "evil.example"}), timeout=20)
     process.send_signal(signal.SIGINT)

@@ -7,7 +7,7 @@ import { number, showClasses, showModels } from "./tables.js";
 
 const HINTS = {
   look: "Drag to move, scroll or pinch to zoom.",
-  dots: "Click to add a dot; drag one to move it; click one to remove it.",
+  dots: "Click to add or remove a dot; drag one to move it.",
   region: "Click the corners; click the first one again to close the region.",
 };
 
