@@ -407,6 +407,12 @@ def test_dots_are_moved_removed_and_brought_back(visit: Visit, world: Path, tmp_
         assert dots(page, tmp_path)[3] == pytest.approx([0, 30], abs=1)
         drag(page, (140, 20), (150, 30))
         assert page.inner_text("#dots") == "4" and not page.is_checked("#checked")
+        page.click("#zoom-fit")
+        page.mouse.move(*at(page, 40, 40))
+        page.mouse.down(button="middle")  # moves the image, also from a dot
+        page.mouse.move(*at(page, 60, 60), steps=3)
+        page.mouse.up(button="middle")
+        assert dots(page, tmp_path)[0] == pytest.approx([40, 40], abs=1) and page.inner_text("#dots") == "4"
 
         # the class of a dot, and of new ones
         page.click("#zoom-fit")

@@ -28,9 +28,9 @@ from papm.serve.counting import plain_name
 
 LARGEST = 2_000_000  # bytes of a request: MOST_CHECKED images with long names
 THEN = ("show", "use", "store", "off")
-CLOSED = "this server is open to other machines; start it with --allow-calibrate to calibrate in the page"
-FEW = "a calibration is of one model: calibrate each by itself, and count with them together"
-OTHER = "this model counts in another way than it was trained for (--count); start the page without --count"
+CLOSED = "This server is open to other machines; start it with --allow-calibrate to calibrate in the page."
+FEW = "A calibration is of one model: calibrate each by itself, and count with them together."
+OTHER = "This model counts in another way than it was trained for (--count); start the page without --count."
 UNKNOWN = "The training images are not here to compare with: see to it that the model was not trained on these."
 
 

@@ -57,6 +57,7 @@ export function gestures(canvas, { pan, zoom, tap, touched, grab, drag, drop, ho
     last = "";
     hover(null);
   });
+  canvas.addEventListener("mousedown", (e) => e.button === 1 && e.preventDefault()); // the middle one pans, and starts no scrolling
   canvas.addEventListener("wheel", (e) => {
     e.preventDefault();
     zoom(Math.exp(-e.deltaY * (e.deltaMode ? 0.05 : 0.0016)), ...at(e.clientX, e.clientY));

@@ -70,7 +70,7 @@ export function keys(canvas, editor, page) {
 
   addEventListener("keydown", (e) => {
     if (!state.current?.reply && e.key !== "?" && !(state.removed.length && (e.ctrlKey || e.metaKey))) return;
-    if (e.target.closest?.("select, dialog")) return; // they have keys of their own
+    if (e.target.closest?.(e.ctrlKey || e.metaKey ? "dialog" : "select, dialog")) return; // they have keys of their own
     const does = meaning(e);
     if (!does) return;
     e.preventDefault();
