@@ -18,6 +18,7 @@ LAYERS: tuple[tuple[str, ...], ...] = (
         "errors",
         "registry",
         "extensions",
+        "extras",
         "version",
         "text",
         "compiled",
