@@ -21,6 +21,7 @@ LAYERS: tuple[tuple[str, ...], ...] = (
         "extras",
         "version",
         "text",
+        "c_sources",
         "compiled",
         "graphs",
         "files",
