@@ -9,10 +9,17 @@ PYTEST = PYTHONDONTWRITEBYTECODE= OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n $
 
 .PHONY: demo fast test install lint package clean
 
-$(BIN)/.installed: pyproject.toml constraints.txt
+# What is installed is what requirements.lock names, by hash; LOCK= (nothing) leaves the choice to pip, within constraints.txt.
+# torch comes apart: pip takes a CPU build where it finds one.
+LOCK ?= requirements.lock
+PIP = $(BIN)/python -m pip install --quiet --disable-pip-version-check
+
+$(BIN)/.installed: pyproject.toml constraints.txt $(LOCK)
 	$(PYTHON) -m venv $(VENV)
-	$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt torch
-	$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt -e ".[dev]"
+	$(if $(LOCK),$(PIP) --no-deps --require-hashes -r $(LOCK))
+	$(PIP) -c constraints.txt torch
+	$(if $(LOCK),$(PIP) --no-deps --no-build-isolation -e .,$(PIP) -c constraints.txt -e ".[dev]")
+	$(BIN)/python -m pip check --disable-pip-version-check
 	touch $@
 
 install: $(BIN)/.installed
