@@ -78,6 +78,7 @@ USED = "import json; from papm.engine.fast_paths import c_paths; print(json.dump
 
 
 @pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.skipif(not (ROOT / "hatch_build.py").exists(), reason="installed without its sources")
 def test_the_wheel_carries_every_loop(tmp_path: Path) -> None:
     pytest.importorskip("build")

@@ -123,6 +123,7 @@ REFUSED = {
 
 @needs_project
 @pytest.mark.slow
+@pytest.mark.long
 def test_a_core_trains_and_counts_and_names_what_it_lacks(tmp_path: Path) -> None:
     (tmp_path / "film.mp4").write_bytes(b"")
     Image.new("RGB", (64, 48), "grey").save(tmp_path / "photo.png")
