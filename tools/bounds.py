@@ -24,15 +24,16 @@ TOOLS = ("pytest", "hypothesis")  # the tests' own, as pinned
 
 
 def lowest(allowed: object) -> str:
-    """The lowest version that a specifier names.
+    """The lowest release that a specifier admits; of two numbers, the newest patch of that series.
 
-    >>> lowest(">=2.6.4,<2.7")
-    '2.6.4'
+    >>> lowest(">=2.6.4,<2.7"), lowest(">=1.11")
+    ('2.6.4', '1.11.*')
     """
     named = [word.removeprefix(">=") for word in str(allowed).split(",") if word.startswith(">=")]
     if not named:
         raise ValueError(f"{allowed}: names no lowest version")
-    return str(max(named, key=Version))
+    found = str(max(named, key=Version))
+    return found if found.count(".") > 1 else f"{found}.*"
 
 
 def wanted(which: str, torch: str, extras: list[str]) -> list[str]:
@@ -51,7 +52,7 @@ def main() -> None:
     parser.add_argument("which", choices=("lowest", "newest"))
     parser.add_argument("--python", default=sys.executable)
     parser.add_argument("--torch", default=pins(ROOT / "constraints.txt")["torch"], help="the torch to test with")
-    parser.add_argument("--extras", default="report,video", help="extras whose bounds are tested too")
+    parser.add_argument("--extras", default="train,report,video", help="extras whose bounds are tested too")
     given, more = parser.parse_known_args()
     with tempfile.TemporaryDirectory() as place:
         made = Environment(Path(place) / "bounds", given.python)
