@@ -7,12 +7,19 @@ WORKERS ?= 2
 # With bytecode, or every process would rewrite and compile all tests before the first one runs.
 PYTEST = PYTHONDONTWRITEBYTECODE= OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n $(WORKERS) --dist worksteal
 
-.PHONY: demo fast test install lint package clean
+.PHONY: demo fast test full install lint package audit lock bounds core release clean
 
-$(BIN)/.installed: pyproject.toml constraints.txt
+# What is installed is what requirements.lock names, by hash; LOCK= (nothing) leaves the choice to pip, within constraints.txt.
+# torch comes apart: pip takes a CPU build where it finds one.
+LOCK ?= requirements.lock
+PIP = $(BIN)/python -m pip install --quiet --disable-pip-version-check
+
+$(BIN)/.installed: pyproject.toml constraints.txt $(LOCK)
 	$(PYTHON) -m venv $(VENV)
-	$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt torch
-	$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt -e ".[dev]"
+	$(if $(LOCK),$(PIP) --no-deps --require-hashes -r $(LOCK))
+	$(PIP) -c constraints.txt torch
+	$(if $(LOCK),$(PIP) --no-deps --no-build-isolation -e .,$(PIP) -c constraints.txt -e ".[dev]")
+	$(BIN)/python -m pip check --disable-pip-version-check
 	touch $@
 
 install: $(BIN)/.installed
@@ -21,8 +28,8 @@ demo: install
 	$(BIN)/papm demo
 
 lint: install
-	$(BIN)/ruff check src tests benchmarks
-	$(BIN)/ruff format --check src tests benchmarks
+	$(BIN)/ruff check src tests benchmarks tools hatch_build.py
+	$(BIN)/ruff format --check src tests benchmarks tools hatch_build.py
 	$(BIN)/mypy
 
 # The wheel and the sdist are built; the wheel is installed in a folder of its own, where it must have every file of the
@@ -40,8 +47,35 @@ package: install
 fast: install lint
 	$(PYTEST) -m "not slow"
 
-test: install lint package
-	$(PYTEST)
+# What must pass before a change lands. Of the tests marked long it runs one part in LONG_PARTS, another one after each commit.
+LONG_PARTS ?= 4
+SLICE ?= $(shell git rev-list --count HEAD 2>/dev/null || echo 0)/$(LONG_PARTS)
+test: install lint package audit
+	$(PYTEST) --slice $(SLICE)
+
+# Everything, for a release or a long night; the slowest tests are named at the end.
+full: install lint package audit
+	$(PYTEST) --durations 20 --durations-min 5
+
+# Packages that are known to be bad, and whether the lock belongs to pyproject.toml and constraints.txt; without the network.
+audit: install
+	$(BIN)/python tools/audit.py --installed
+	$(BIN)/python tools/lock.py --check
+
+# After a change to pyproject.toml or constraints.txt (needs the network).
+lock:
+	$(or $(wildcard $(BIN)/python),$(PYTHON)) tools/lock.py
+
+# The fast tests with the lowest and the newest versions that pyproject.toml admits; the core in a fresh environment.
+bounds: install
+	$(BIN)/python tools/bounds.py lowest
+	$(BIN)/python tools/bounds.py newest
+
+core: install
+	$(BIN)/python tools/core_install.py
+
+release: install
+	$(BIN)/python tools/release.py
 
 clean:
 	rm -rf build dist .pytest_cache .mypy_cache .ruff_cache

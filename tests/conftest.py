@@ -6,6 +6,7 @@ import os
 import shutil
 import signal
 import threading
+import zlib
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from importlib import util
@@ -20,6 +21,21 @@ from PIL import Image
 # Derandomised: a failure seen once is seen again; deadlines would only measure how busy the machine is.
 settings.register_profile("papm", derandomize=True, deadline=None, max_examples=40)
 settings.register_profile("fast", settings.get_profile("papm"), max_examples=12)
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """`make test` runs a part of the long tests, `make full` all of them."""
+    parser.addoption("--slice", metavar="K/N", help="of the tests marked long, run one part in N; K counts on and on")
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Leave out the long tests of other parts; which part a test is in depends on its name alone."""
+    if (given := config.getoption("--slice")) is None:
+        return
+    part, parts = map(int, given.split("/"))
+    left = [i for i in items if i.get_closest_marker("long") and zlib.crc32(i.nodeid.encode()) % parts != part % parts]
+    config.hook.pytest_deselected(items=left)
+    items[:] = [i for i in items if i not in set(left)]
 
 
 def pytest_configure(config: pytest.Config) -> None:

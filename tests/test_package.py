@@ -10,9 +10,6 @@ import tomllib
 from pathlib import Path
 
 import pytest
-from packaging.requirements import Requirement
-from packaging.specifiers import SpecifierSet
-from packaging.utils import canonicalize_name
 
 import papm
 from papm import version
@@ -110,24 +107,6 @@ def test_one_version() -> None:
     exec(path.read_text(encoding="utf-8"), scope)
     assert scope["__version__"] == papm.__version__
     assert len(papm.__version__.split(".")) >= 3
-
-
-@pytest.mark.skipif(not PROJECT.exists(), reason="installed without its sources")
-def test_what_is_released_admits_what_was_tested_and_not_what_is_known_to_be_broken() -> None:
-    project = tomllib.loads(PROJECT.read_text(encoding="utf-8"))["project"]
-    every = [*project["dependencies"], *(r for extra in project["optional-dependencies"].values() for r in extra)]
-    wanted: dict[str, SpecifierSet] = {}
-    for line in map(Requirement, every):
-        wanted[canonicalize_name(line.name)] = wanted.get(canonicalize_name(line.name), SpecifierSet()) & line.specifier
-    pins = [
-        line.split("#")[0] for line in (PROJECT.parent / "constraints.txt").read_text(encoding="utf-8").splitlines()
-    ]
-    for pin in (Requirement(p) for p in pins if p.strip()):
-        version = next(iter(pin.specifier)).version
-        assert wanted.get(canonicalize_name(pin.name), SpecifierSet()).contains(version), f"{pin} is not admitted"
-    broken = {"typer": ["0.20.0", "0.26.0", "0.29.0"], "click": ["8.5.0"], "lightning": ["2.6.2", "2.6.3", "2.7.0"]}
-    for name, versions in broken.items():
-        assert not [v for v in versions if wanted[canonicalize_name(name)].contains(v)], name
 
 
 @pytest.mark.skipif(not PROJECT.exists(), reason="installed without its sources")

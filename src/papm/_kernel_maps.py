@@ -12,6 +12,7 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
+from papm.c_sources import LOOPS
 from papm.compiled import c_library
 
 SOURCE = Path(__file__).with_name("_kernel_maps.c")
@@ -21,8 +22,7 @@ MOST = 1023  # the largest radius; wider kernels are left to torch
 
 @functools.lru_cache(maxsize=1)
 def _library() -> ctypes.CDLL | None:
-    flags = ("-fno-signed-zeros", "-ffinite-math-only", "-fassociative-math")
-    library = c_library(SOURCE, *flags, functions=("papm_windows",))
+    library = c_library(SOURCE, *LOOPS["_kernel_maps.c"], functions=("papm_windows",))
     if library is not None:
         number, pointer, single = ctypes.c_int, ctypes.c_void_p, ctypes.c_float
         library.papm_windows.restype = number

@@ -24,6 +24,7 @@ from papm.engine.calibration import Calibration, add_interval, calibrate
 from papm.engine.count_split import count_split
 from papm.engine.evaluate import Evaluation
 from papm.errors import ConfigError, PapmError, unknown
+from papm.extras import MissingExtraError
 from papm.predict import localization
 from papm.predict.ensemble import Ensemble
 from papm.predict.localization import Localization
@@ -70,6 +71,8 @@ class Run(Brief):
             if self.shown is not None:
                 save_examples(self.counter, self.shown, self.folder)
             return write_report(self.folder)
+        except MissingExtraError:
+            raise
         except PapmError as e:
             raise PapmError(f"{e}; the result is written: make room, and --resume adds pictures and report") from None
 

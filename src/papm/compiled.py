@@ -1,7 +1,8 @@
 """Small C and CUDA sources beside the Python ones, compiled at first use; where they cannot be, another path does the work.
 
 C is built with the system's compiler (`CC`) into `native/` of the cache folder (`papm.files.cache_root`), which is this user's
-alone, and named after source, compiler, flags and processor. `PAPM_NATIVE=0` turns it off. CUDA is built by NVRTC, which comes
+alone, and named after source, compiler, flags and processor. A wheel may carry the loops compiled (`hatch_build.py`): they are
+used where the processor can run them and no `CC` is given. `PAPM_NATIVE=0` turns C off. CUDA is built by NVRTC, which comes
 with torch's CUDA build.
 """
 
@@ -15,7 +16,6 @@ import logging
 import os
 import platform
 import shlex
-import shutil
 import subprocess
 import tempfile
 from collections.abc import Callable, Iterator
@@ -25,11 +25,13 @@ from typing import Any, TypeVar
 
 import torch
 
+from papm.c_sources import BUILT, FLAGS, built_names, compile_c, compilers
 from papm.files import cache_root, is_private, private_folder
 
 log = logging.getLogger(__name__)
 T = TypeVar("T")
-FLAGS = ("-O3", "-std=c99", "-shared", "-fPIC", "-fno-math-errno", "-fno-trapping-math")
+PACKAGE = Path(__file__).parent
+NATIVE = (("-march=native",), ())  # not every compiler knows this processor
 # Bytes of shared memory kept for the arrays that a CUDA kernel declares itself, and for the system.
 OWN_SHARED = 4 * 1024
 ASKED_SHARED = 48 * 1024  # torch asks for no less: it takes less to be there, whatever the kernel declares
@@ -47,22 +49,6 @@ def _processor() -> str:
     return platform.processor() + platform.node()
 
 
-def _compile(source: Path, target: Path, compiler: list[str], flags: tuple[str, ...]) -> None:
-    """Build beside the target, then rename: several processes may do this at once."""
-    libraries = [f for f in flags if f.startswith("-l")]  # a linker drops what nothing before it asks for
-    options = [f for f in flags if f not in libraries]
-    with tempfile.TemporaryDirectory(dir=target.parent) as folder:
-        made = Path(folder) / target.name
-        for extra in (("-march=native",), ()):
-            command = [*compiler, *options, *extra, str(source), "-o", str(made), *libraries]
-            done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
-            if done.returncode == 0:
-                made.chmod(0o700)
-                made.replace(target)
-                return
-        raise OSError(done.stderr.strip()[-300:])
-
-
 def c_library(source: Path, *flags: str, functions: tuple[str, ...] = ()) -> ctypes.CDLL | None:
     """The library made of one C file, or None (and a line in the log) where it cannot be made or is not wanted.
 
@@ -71,7 +57,10 @@ def c_library(source: Path, *flags: str, functions: tuple[str, ...] = ()) -> cty
     if os.environ.get("PAPM_NATIVE", "1") == "0":
         return None
     try:
-        compiler = shlex.split(os.environ.get("CC", "")) or _compilers()
+        given = shlex.split(os.environ.get("CC", ""))
+        if not given and (library := _from_wheel(source, flags, functions)) is not None:
+            return library
+        compiler = given or compilers()
         if not compiler:
             log.info("no C compiler found: %s is not used", source.name)
             return None
@@ -84,18 +73,35 @@ def c_library(source: Path, *flags: str, functions: tuple[str, ...] = ()) -> cty
         except OSError as error:
             _say_not_kept(folder, error.strerror or str(error))
             with tempfile.TemporaryDirectory() as own:
-                _compile(source, Path(own) / name, compiler, every)
+                compile_c(source, Path(own) / name, compiler, every, *NATIVE)
                 return _loaded(Path(own), name, functions)
         if not (folder / name).exists() or not is_private((folder / name).lstat()):
-            _compile(source, folder / name, compiler, every)
+            compile_c(source, folder / name, compiler, every, *NATIVE)
         return _loaded(folder, name, functions)
     except (OSError, RuntimeError, ValueError, subprocess.SubprocessError) as error:
         log.warning("%s could not be compiled, a slower path is used: %s", source.name, error)
         return None
 
 
-def _compilers() -> list[str]:
-    return [c for c in map(shutil.which, ("cc", "gcc", "clang")) if c][:1]
+def _from_wheel(source: Path, flags: tuple[str, ...], functions: tuple[str, ...]) -> ctypes.CDLL | None:
+    """The library that came with papm, if it was made of this source and this processor can run it.
+
+    It lies beside the Python code, and whoever could change it could change that too.
+    """
+    folder = PACKAGE / BUILT
+    if not folder.is_dir() or PACKAGE not in source.parents:
+        return None
+    knows = set(_processor().split())
+    for name, _, needed in built_names(source, flags):
+        if needed <= knows and (folder / name).is_file():
+            try:
+                library = ctypes.CDLL(str(folder / name))
+                for function in functions:
+                    getattr(library, function)
+                return library
+            except (OSError, AttributeError) as error:  # another C library than where it was built
+                log.info("%s: cannot be used here (%s)", folder / name, error)
+    return None
 
 
 @functools.lru_cache(maxsize=4)

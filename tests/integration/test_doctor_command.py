@@ -32,3 +32,12 @@ def test_a_loop_that_cannot_be_built_is_a_problem(run_papm: Papm, monkeypatch: p
     monkeypatch.setenv("PAPM_NATIVE", "0")  # as asked for
     _, out, _ = run_papm("doctor", "--json")
     assert not [p for p in json.loads(out)["problems"] if "C loop" in p]
+
+
+def test_a_report_for_an_issue(run_papm: Papm, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PAPM_CACHE", "/nonexistent/eve/cache")
+    code, out, _ = run_papm("doctor", "--report")
+    assert code == 0 and out.startswith("### papm doctor\n") and "| extra report | jinja2 " in out
+    assert "eve" not in out.lower().replace("levels", "")
+    code, _, err = run_papm("doctor", "--report", "--json")
+    assert code == 2 and "choose one" in err

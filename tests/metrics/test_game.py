@@ -228,6 +228,7 @@ def test_with_whole_cells_level_zero_is_the_error_of_the_count() -> None:
 
 
 def test_the_torchmetrics_class_is_the_mean_over_images_and_processes() -> None:
+    pytest.importorskip("torchmetrics", reason="its classes need papm[train]")
     from papm.metrics import GridErrors
 
     rng = np.random.default_rng(1)

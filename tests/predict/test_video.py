@@ -149,7 +149,7 @@ def test_what_cannot_be_read_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyP
     with pytest.raises(DataError, match="frames of 64×48 pixels; the limit is 1,000"):
         Video(clip)
     monkeypatch.setitem(sys.modules, "cv2", None)
-    with pytest.raises(ConfigError, match=r'pip install "papm\[video\]"'):
+    with pytest.raises(ConfigError, match=r"opencv-python-headless': pip install 'papm\[video\]'"):
         opencv()
 
 

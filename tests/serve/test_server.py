@@ -23,8 +23,9 @@ from papm import checkpoint, models
 from papm.checkpoint import ModelSpec
 from papm.cli.main import main
 from papm.errors import ConfigError
+from papm.extras import EXTRAS
 from papm.serve.counting import Limits
-from papm.serve.server import NEEDED, address, is_local, listen, names, require_serve
+from papm.serve.server import address, is_local, listen, names, require_serve
 
 
 @pytest.fixture
@@ -113,7 +114,7 @@ def test_bad_input_is_one_sentence(model: Path, capsys: pytest.CaptureFixture[st
     assert "leaves nothing to keep" in said(capsys, "serve", model, "--tile", 64)  # not only with the first large image
 
 
-@pytest.mark.parametrize("missing", NEEDED)
+@pytest.mark.parametrize("missing", EXTRAS["serve"])
 def test_what_is_missing_is_named(
     missing: str, model: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -121,7 +122,7 @@ def test_what_is_missing_is_named(
     monkeypatch.setattr(util, "find_spec", lambda name, *more: None if name == missing else found(name, *more))
     with pytest.raises(ConfigError, match=r"pip install 'papm\[serve\]'"):
         require_serve()
-    assert f"'{NEEDED[missing]}': pip install 'papm[serve]'" in said(capsys, "serve", model)
+    assert f"'{EXTRAS['serve'][missing]}': pip install 'papm[serve]'" in said(capsys, "serve", model)
 
 
 @pytest.mark.slow

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from importlib.util import find_spec
 from typing import Annotated, Any
 
 from typer import Exit, Option, echo
 
 from papm.cli import ui
 from papm.cli.options import Json, height_width
+from papm.extras import missing
 from papm.text import n_of
 
 Repeat = Annotated[int, Option(help="Timed rounds; each runs every candidate once.", min=1)]
@@ -78,7 +78,7 @@ def transport(
         return
     with ui.err.status("solving"):
         rows = bench.run(images=images, points=points, crop=crop, cost=cost, repeat=repeat)
-    if absent := [name for name, module in (("POT", "ot"), ("geomloss", "geomloss")) if find_spec(module) is None]:
+    if absent := missing("bench"):
         ui.note(f"Not installed, so not compared: {' and '.join(absent)} (pip install 'papm[bench]')")
     what = {"images": images, "points": points, "crop": crop, "cost": cost, "repeat": repeat}
     _show("transport", what, rows, {"difference_of_potentials": "difference"}, bench.agree(rows), json)

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import os
 import shutil
-from importlib.util import find_spec
-from typing import Any
+from typing import Annotated, Any
+
+from typer import Option
 
 from papm.cli import ui
 from papm.cli.options import Json
+from papm.errors import ConfigError
+from papm.extras import EXTRAS, missing
 
 WORDS = {
     "cuda": "CUDA of torch",
@@ -18,17 +21,32 @@ WORDS = {
 }
 
 
-def doctor(json: Json = False) -> None:
+def doctor(
+    report: Annotated[bool, Option("--report", help="As Markdown for a bug report, without names and paths.")] = False,
+    json: Json = False,
+) -> None:
     """Say what this machine offers and whether anything is missing.
 
-    Example: papm doctor
+    Examples:
+
+    papm doctor
+
+    papm doctor --report
     """
+    if report and json:
+        raise ConfigError("--report is Markdown and --json is JSON; choose one")
     facts = _facts()
     problems = facts["problems"] = _problems(facts)
+    if report:
+        from papm.engine.bug_report import bug_report
+
+        ui.say(bug_report(facts))
+        return
     if json:
         ui.print_json(facts)
         return
     packages = facts.pop("packages")
+    facts |= {f"papm[{extra}]": _without(absent) for extra, absent in facts.pop("extras").items()}
     loops = {"C": facts.pop("c_loops"), "CUDA": facts.pop("cuda_kernels")}
     facts |= {f"compiled {kind}: {what}": built for kind, each in loops.items() for what, built in each.items()}
     rows = [[WORDS.get(k, k), _shown(v)] for k, v in facts.items() if k != "problems"]
@@ -51,8 +69,7 @@ def _facts() -> dict[str, Any]:
     facts["cache"] = str(cache)
     facts["cache_free_gb"] = round(shutil.disk_usage(base).free / 1e9, 1)
     facts["cache_writable"] = os.access(base, os.W_OK)
-    for module, gives in {"onnx": "papm export", "onnxruntime": "its check", "cv2": "videos"}.items():
-        facts[f"{module} ({gives})"] = find_spec(module) is not None
+    facts["extras"] = {extra: missing(extra) for extra in EXTRAS}
     with ui.err.status("building what is compiled at first use"):
         facts["c_loops"], facts["cuda_kernels"] = c_paths(), cuda_paths()
     return facts
@@ -74,6 +91,10 @@ def _problems(facts: dict[str, Any]) -> list[str]:
     if slow := [k for k, built in facts["cuda_kernels"].items() if not built]:
         problems.append(f"no CUDA kernel for {', '.join(slow)}, which run slower; a warning above says why")
     return problems
+
+
+def _without(packages: list[str]) -> str:
+    return f"without {', '.join(packages)}" if packages else "yes"
 
 
 def _shown(value: object) -> str:

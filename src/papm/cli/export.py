@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -14,6 +13,7 @@ from typer import Option
 from papm.cli import ui
 from papm.cli.options import Json, Model, height_width
 from papm.errors import ConfigError, PapmError
+from papm.extras import has
 
 LIMIT = 1e-4  # of the output's largest value: what float32 sums in another order differ by, with room
 
@@ -38,7 +38,7 @@ def export(
     file = checkpoint.resolve(model.expanduser())
     spec, state = checkpoint.load(file)
     network = checkpoint.build(spec, state, file)
-    checked = importlib.util.find_spec("onnxruntime") is not None
+    checked = has("onnxruntime")
     with _draft(out) as draft:
         export_onnx(network, draft, size, dynamic=size is None, spec=spec)
         difference = check_onnx(draft, network, SIZES if size is None else [size]) if checked else None

@@ -69,6 +69,7 @@ def robustness(
     """
     from papm.cli import ui
     from papm.cli.jobs import work_off_tasks
+    from papm.report.page import require_pages
     from papm.study.results import read
     from papm.study.robustness import plan
     from papm.study.robustness.images import check_folder, claim_folder
@@ -77,6 +78,7 @@ def robustness(
 
     if jobs < 1:
         raise ConfigError(f"at least one job at a time is needed, not {jobs}")
+    require_pages()
     asked = plan.ask(
         data, settings or [], methods=methods, distances=distances, kind=kind, backbone=backbone,
         seeds=read_seeds(seeds), weights=read_weights(weights), out=out,

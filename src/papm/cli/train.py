@@ -14,9 +14,11 @@ from papm.cli import ui
 from papm.cli.advice import before_training, chosen_on_few
 from papm.cli.options import Data, Json
 from papm.errors import ConfigError
+from papm.extras import MissingExtraError
 from papm.text import bias_of, interval, n_of
 
 if TYPE_CHECKING:
+    from papm.api import Run
     from papm.config import TrainConfig
 
 SETTINGS = "Settings (docs/guide.md), e.g. steps=5000 loss.sigma=6"
@@ -64,12 +66,22 @@ def train(
     if run.interrupted:
         ui.note(f"Stopped at step {run.step} of {resolved.steps}; everything is in {out}. Go on with --resume.")
         raise Exit(1)
-    report = run.report()
+    report = _report(run)
     if json:
         ui.print_json(run.result)
     else:
         _say(run.result)
-        ui.say(f"Run: {out}   Report: {report}   Next: papm predict {shlex.quote(str(out))} IMAGE --out results")
+        page = f"   Report: {report}" if report else ""
+        ui.say(f"Run: {out}{page}   Next: papm predict {shlex.quote(str(out))} IMAGE --out results")
+
+
+def _report(run: Run) -> Path | None:
+    """The page of a run; where it cannot be written for want of a package, that is said and nothing is lost."""
+    try:
+        return run.report()
+    except MissingExtraError as error:
+        ui.note(f"papm: {error}; then: papm report {shlex.quote(str(run.folder))}")
+        return None
 
 
 def _given(

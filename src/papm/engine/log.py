@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from papm.engine.run_folder import MetricsFile
+from papm.extras import has, sentence
 
 log = logging.getLogger(__name__)
 
@@ -80,6 +81,9 @@ class Events:
 
     def append(self, step: int, values: dict[str, float]) -> None:
         """One event with a scalar for each value."""
+        if not self._ended and not has("tensorboard"):
+            self._ended = True
+            log.warning("%s", sentence("metrics.csv is written; TensorBoard's events need", "train", "tensorboard"))
         if self._ended:
             return
         from tensorboard.compat.proto.event_pb2 import Event

@@ -19,6 +19,7 @@ import torch.distributed as dist
 from torch import Tensor
 
 from papm.errors import ConfigError
+from papm.extras import has, require
 from papm.text import n_of
 
 PORTS = range(15_000, 30_000)  # where the processes of a job step meet
@@ -86,6 +87,8 @@ def launched(devices: int, device: torch.device) -> Iterator[Ranks]:
 
 def _fabric(devices: int, device: torch.device) -> Any:
     """Fabric for so many processes. The slim package does not load the rest of Lightning."""
+    if not has("lightning_fabric"):
+        require("train", "training on several processes needs", "lightning")
     try:
         import lightning_fabric as lightning
         from lightning_fabric.plugins.environments.lightning import LightningEnvironment

@@ -9,7 +9,6 @@ know (network, stride, mean, std, …) is in its metadata, every value as JSON.
 from __future__ import annotations
 
 import copy
-import importlib.util
 import io
 import json
 import logging
@@ -27,6 +26,7 @@ from papm import checkpoint, models
 from papm.checkpoint import ModelSpec
 from papm.data.resize import bounds
 from papm.errors import CheckpointError, ConfigError, DataError
+from papm.extras import require
 from papm.files import write_atomic
 from papm.inference import Inference
 from papm.models import Network
@@ -201,9 +201,7 @@ def check_onnx(
 
 def require_onnx(*also: str) -> None:
     """Refuse with what to install when a package is missing."""
-    for name in ("onnx", "onnxscript", *also):
-        if importlib.util.find_spec(name) is None:
-            raise ConfigError(f"exporting to ONNX needs the package '{name}': pip install 'papm[export]'")
+    require("export", "exporting to ONNX needs", "onnx", "onnxscript", *also)
 
 
 def _require_numbers(network: Network, model: Network | str | Path) -> None:

@@ -10,6 +10,7 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
+from papm.c_sources import LOOPS
 from papm.compiled import c_library
 from papm.errors import ConfigError
 from papm.text import Brief
@@ -31,7 +32,7 @@ class Solution(Brief):
 @functools.lru_cache(maxsize=1)
 def _library() -> ctypes.CDLL | None:
     # Without infinities, nan and signed zeros, which the source does not use, minima become vector instructions.
-    library = c_library(SOURCE, "-fno-signed-zeros", "-ffinite-math-only", functions=("papm_assign",))
+    library = c_library(SOURCE, *LOOPS["matching/assign.c"], functions=("papm_assign",))
     if library is not None:
         library.papm_assign.restype = ctypes.c_int
         number, pointer = ctypes.c_int, ctypes.c_void_p

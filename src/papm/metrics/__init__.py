@@ -9,6 +9,7 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
+from papm.extras import require
 from papm.metrics import counting, game, localization
 from papm.metrics.counting import (
     JHU_LEVELS,
@@ -68,5 +69,6 @@ _TORCH = ("CountingMetrics", "GridErrors", "NormalizedAP", "NwpuLocalization", "
 
 def __getattr__(name: str) -> Any:
     if name in _TORCH:  # torchmetrics takes seconds to import
+        require("train", f"papm.metrics.{name} needs", "torchmetrics")
         return getattr(import_module("papm.metrics.torch_metrics"), name)
     raise AttributeError(f"module 'papm.metrics' has no attribute '{name}'")

@@ -1,4 +1,4 @@
-"""Frames of a video, and a video of what was counted in them. OpenCV reads and writes: `pip install "papm[video]"`."""
+"""Frames of a video, and a video of what was counted in them. OpenCV reads and writes: `pip install 'papm[video]'`."""
 
 from __future__ import annotations
 
@@ -15,7 +15,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from papm.errors import ConfigError, DataError, WriteError
+from papm.errors import DataError, WriteError
+from papm.extras import require
 from papm.images import max_pixels
 from papm.text import Brief
 
@@ -181,10 +182,9 @@ def opencv() -> ModuleType:
     given = os.environ.get("OPENCV_FFMPEG_CAPTURE_OPTIONS", "")
     if OPTIONS not in given:  # the last one counts
         os.environ["OPENCV_FFMPEG_CAPTURE_OPTIONS"] = f"{given}|{OPTIONS}" if given else OPTIONS
-    try:
-        import cv2
-    except ImportError:
-        raise ConfigError('videos need OpenCV: pip install "papm[video]"') from None
+    require("video", "videos need")
+    import cv2
+
     found: ModuleType = cv2
     return found
 

@@ -11,12 +11,13 @@ import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
-from typing import NamedTuple
-
-from markupsafe import Markup
+from typing import TYPE_CHECKING, NamedTuple
 
 from papm.report import axes, svg
 from papm.report.svg import GUIDE, LETTER, WIDTH, Key, colour
+
+if TYPE_CHECKING:
+    from markupsafe import Markup
 
 LONGEST = 500  # points of a line that are drawn: more than the chart has pixels
 TARGETS = 60  # points of a line that answer to the mouse

@@ -13,16 +13,20 @@ import math
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from jinja2 import Environment, PackageLoader, StrictUndefined
 from PIL import Image
 from torch import Tensor
 
 from papm.errors import DataError
+from papm.extras import require
 from papm.files import write_text
 from papm.images import read_image
 from papm.text import duration as duration
 from papm.version import __version__
+
+if TYPE_CHECKING:
+    from jinja2 import Environment
 
 log = logging.getLogger(__name__)
 
@@ -48,9 +52,17 @@ class Fact:
         self.below = [words for words in below if words]
 
 
+def require_pages() -> None:
+    """Refuse with what to install where pages cannot be written."""
+    require("report", "a page needs")
+
+
 @functools.cache
 def environment() -> Environment:
     """Templates of this package; autoescape is on for all of them."""
+    require_pages()
+    from jinja2 import Environment, PackageLoader, StrictUndefined
+
     made = Environment(
         loader=PackageLoader("papm.report", "templates"),
         autoescape=True,

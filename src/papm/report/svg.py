@@ -9,11 +9,14 @@ import os
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 from xml.sax.saxutils import escape
 
-from markupsafe import Markup
-
+from papm.extras import require
 from papm.report.axes import Axis, tick_labels
+
+if TYPE_CHECKING:
+    from markupsafe import Markup
 
 # Okabe and Ito's palette, which stays apart for every kind of colour blindness; its yellow and black left out.
 PALETTE = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#7f7f7f")
@@ -244,6 +247,9 @@ def plot(
 
 def document(parts: Sequence[str], title: str, width: float = WIDTH, height: float = HEIGHT) -> Markup:
     """The whole chart, which a template need not escape: everything here is."""
+    require("report", "a page needs")
+    from markupsafe import Markup
+
     font = "system-ui,-apple-system,Segoe UI,Roboto,Helvetica,Arial,sans-serif"
     box = f"0 0 {place(width)} {place(height)}"
     return Markup(

@@ -2,21 +2,27 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Sequence
 from pathlib import Path
 from statistics import fmean
 
+from papm.extras import missing, sentence
 from papm.predict.prediction import Prediction
 from papm.predict.video_counts import OVERLAY, CountedVideo
 from papm.report import charts, page
 from papm.report.charts import Card, Series
 
 PAGE = "video.html"
+log = logging.getLogger(__name__)
 
 
-def write_film_page(film: CountedVideo, overlays: bool = True) -> Path:
+def write_film_page(film: CountedVideo, overlays: bool = True) -> Path | None:
     """One HTML file beside the tables of the video: the count over time, the fullest and the emptiest frame, and the video of
-    what was seen where it was drawn (`overlays`)."""
+    what was seen where it was drawn (`overlays`). None, and a warning, where pages cannot be written: the tables are."""
+    if missing("report"):
+        log.warning("%s: %s", film.name, sentence("its tables are written; a page needs", "report", "jinja2"))
+        return None
     shown = film.shown.items() if len(film.frames) > 1 else ()
     drawn = OVERLAY if overlays and (film.folder / OVERLAY).is_file() else None
     seconds = [s for _, s in film.frames]

@@ -3,27 +3,23 @@
 from __future__ import annotations
 
 import errno
-import importlib.util
 import ipaddress
 import socket
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from papm.errors import ConfigError
+from papm.extras import require
 
 if TYPE_CHECKING:
     import uvicorn
 
     from papm.serve.guard import Guard
 
-NEEDED = {"starlette": "starlette", "uvicorn": "uvicorn", "python_multipart": "python-multipart"}
-
 
 def require_serve() -> None:
     """Refuse with what to install when a package is missing."""
-    for module, package in NEEDED.items():
-        if importlib.util.find_spec(module) is None:
-            raise ConfigError(f"papm serve needs the package '{package}': pip install 'papm[serve]'")
+    require("serve", "papm serve needs")
 
 
 def listen(host: str, port: int) -> socket.socket:

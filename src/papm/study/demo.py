@@ -19,6 +19,7 @@ from papm.files import write_json
 from papm.predict.predictor import Counter
 from papm.report.compare import ComparedRun, write_comparison
 from papm.report.examples import save_examples
+from papm.report.page import require_pages
 from papm.report.run import write_report
 from papm.text import interval
 
@@ -48,6 +49,7 @@ class Demo:
 
     def prepare(self, force: bool) -> None:
         """Refuse a folder that holds something else; replace an earlier demo only when told to."""
+        require_pages()  # now, and not after minutes of training
         if self.steps < 1:
             raise ConfigError(f"--steps must be at least 1, not {self.steps}")
         if self.out.exists() and not self.out.is_dir():

@@ -12,6 +12,7 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
+from papm.c_sources import LOOPS
 from papm.compiled import c_library, on_threads
 from papm.errors import ConfigError
 from papm.transport.windows import Window, WindowProblem
@@ -23,7 +24,7 @@ THREAD_WORK = 2_000_000  # multiply-adds below which starting threads costs more
 
 @functools.lru_cache(maxsize=1)
 def _library() -> ctypes.CDLL | None:
-    library = c_library(SOURCE, functions=("papm_sinkhorn",))
+    library = c_library(SOURCE, *LOOPS["transport/sinkhorn.c"], functions=("papm_sinkhorn",))
     if library is not None:
         library.papm_sinkhorn.restype = ctypes.c_int
         library.papm_sinkhorn.argtypes = (

@@ -15,6 +15,7 @@ from typing import Any, Literal
 import torch
 from torch import Tensor
 
+from papm.c_sources import LOOPS
 from papm.compiled import buildable, c_library, cuda_kernel, on_threads
 
 SOURCE = Path(__file__).with_name("softmin.c")
@@ -96,7 +97,9 @@ def _pass(way: Way, name: str, tensors: tuple[Tensor, ...], sizes: tuple[int, in
 @functools.lru_cache(maxsize=1)
 def _library() -> ctypes.CDLL | None:
     signatures = (("softmin_rows", 3, 3), ("softmin_columns", 3, 3), ("plan_rows", 5, 1), ("plan_columns", 6, 1))
-    library = c_library(SOURCE, "-lm", functions=tuple(f"papm_{name}" for name, _, _ in signatures))
+    library = c_library(
+        SOURCE, *LOOPS["transport/softmin.c"], functions=tuple(f"papm_{name}" for name, _, _ in signatures)
+    )
     if library is not None:
         for name, pointers, numbers in signatures:
             function = getattr(library, f"papm_{name}")
