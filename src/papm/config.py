@@ -75,6 +75,7 @@ class TrainConfig:
 
     # augmentation and noise
     flip: float = 0.5  # probability of a left-right flip
+    turn: bool = False  # crops in all eight orientations, in place of flip: for images without an up and down
     grey: float = 0.1  # probability of removing colour
     colour: float = 0.0  # contrast changes by at most this share, brightness by half of it
     scale_min: float = 1.0  # random resizing, log-uniform between these two
@@ -168,7 +169,8 @@ class TrainConfig:
 # Settings that a result records under options.training; what it does not record had its default.
 LEARNING = (
     "optimizer", "lr", "trunk_lr", "loss_lr", "weight_decay", "warmup", "schedule", "clip", "ema",
-    "margin", "correct", "correct_kind", "flip", "grey", "colour", "scale_min", "scale_max", "count", "watch",
+    "margin", "correct", "correct_kind", "flip", "turn", "grey", "colour", "scale_min", "scale_max", "count",
+    "watch",
 )  # fmt: skip
 
 
