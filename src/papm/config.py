@@ -280,6 +280,8 @@ def _coerce(key: str, value: Any, hint: Any) -> Any:
         if text not in choices:
             raise ConfigError(f"{key} is one of {', '.join(choices)}, not '{brief(value)}'")
         return text
+    if hint is bool and isinstance(value, bool):
+        return value
     if hint in (int, float) and isinstance(value, str):
         value = _number(value, value)
     if isinstance(value, int) and abs(value) >= LARGEST:
@@ -292,7 +294,7 @@ def _coerce(key: str, value: Any, hint: Any) -> Any:
         return str(value)
     if origin is not None and isinstance(value, Mapping):
         return {str(k): _number(v, v) for k, v in value.items()}
-    kind = {int: "a whole number", float: "a number", str: "text"}.get(hint, "a mapping")
+    kind = {bool: "true or false", int: "a whole number", float: "a number", str: "text"}.get(hint, "a mapping")
     raise ConfigError(f"{key} is {kind}, not '{brief(value)}'")
 
 
