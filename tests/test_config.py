@@ -38,6 +38,7 @@ text = st.text(st.characters(codec="utf-8", exclude_categories=("Cs",)), max_siz
             "trunk_lr": st.none() | st.floats(0, 1),
             "seed": st.integers(0, 2**31),
             "select": st.sampled_from(("val", "last", "test")),
+            "turn": st.booleans(),
             "compile": st.sampled_from(("auto", "yes", "no")),
             "precision": st.sampled_from(("auto", "32", "bf16", "16")),
             "loss": st.dictionaries(st.sampled_from(("sigma", "shape")), st.floats(0.1, 99) | st.integers(1, 9)),

@@ -122,7 +122,7 @@ def configure(data: Data, method: str, backbone: str, settings: Mapping[str, Any
     config, more = auto.select(config, given, opened)
     why += more
     splits = choose_splits(opened, config.select, config.val_fraction, config.seed)
-    config, more = auto.choose(config, given, auto.look(splits.train))
+    config, more = auto.choose(config, given, auto.look(splits.train, "turn" not in given))
     return Choice(config, (*why, *more), splits)
 
 

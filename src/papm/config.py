@@ -75,6 +75,7 @@ class TrainConfig:
 
     # augmentation and noise
     flip: float = 0.5  # probability of a left-right flip
+    turn: bool = False  # crops in all eight orientations, in place of flip: for images without an up and down
     grey: float = 0.1  # probability of removing colour
     colour: float = 0.0  # contrast changes by at most this share, brightness by half of it
     scale_min: float = 1.0  # random resizing, log-uniform between these two
@@ -168,7 +169,8 @@ class TrainConfig:
 # Settings that a result records under options.training; what it does not record had its default.
 LEARNING = (
     "optimizer", "lr", "trunk_lr", "loss_lr", "weight_decay", "warmup", "schedule", "clip", "ema",
-    "margin", "correct", "correct_kind", "flip", "grey", "colour", "scale_min", "scale_max", "count", "watch",
+    "margin", "correct", "correct_kind", "flip", "turn", "grey", "colour", "scale_min", "scale_max", "count",
+    "watch",
 )  # fmt: skip
 
 
@@ -278,6 +280,8 @@ def _coerce(key: str, value: Any, hint: Any) -> Any:
         if text not in choices:
             raise ConfigError(f"{key} is one of {', '.join(choices)}, not '{brief(value)}'")
         return text
+    if hint is bool and isinstance(value, bool):
+        return value
     if hint in (int, float) and isinstance(value, str):
         value = _number(value, value)
     if isinstance(value, int) and abs(value) >= LARGEST:
@@ -290,7 +294,7 @@ def _coerce(key: str, value: Any, hint: Any) -> Any:
         return str(value)
     if origin is not None and isinstance(value, Mapping):
         return {str(k): _number(v, v) for k, v in value.items()}
-    kind = {int: "a whole number", float: "a number", str: "text"}.get(hint, "a mapping")
+    kind = {bool: "true or false", int: "a whole number", float: "a number", str: "text"}.get(hint, "a mapping")
     raise ConfigError(f"{key} is {kind}, not '{brief(value)}'")
 
 

@@ -538,3 +538,41 @@ def test_colour_changes_contrast_and_brightness_within_bounds() -> None:
     assert len(seen) == 12
     still = plan(0, Augment(crop=32), [(32, 32)], [np.zeros((0, 3), np.float32)], seed=0, batch=1)
     assert still.rows[0, 6:8].tolist() == [1.0, 0.0]
+
+
+def turned(image: Tensor, way: int) -> Tensor:
+    """The last two axes of an image turned as the number says."""
+    image = image.flip(-1) if way & 1 else image
+    image = image.flip(-2) if way & 2 else image
+    return image.transpose(-1, -2) if way & 4 else image
+
+
+@pytest.mark.parametrize("way", range(8))
+def test_a_turned_crop_is_the_crop_of_the_turned_image(way: int) -> None:
+    """Pixels, mask and region; its corner and size are those in the turned image, also where it reaches beyond it."""
+    image, region = noise_image(40, 70), torch.rand(40, 70) < 0.5
+    augment = Augment(crop=32, turn=True, margin=4)
+    for corner in ((9, 5), (-4, -4), (42, 12)):
+        made = cut_crops(store_of([image], [region]), heads((0, *corner, 1.0, way, 0)), augment)
+        x, y = made[2][0].tolist()
+        other = cut_crops(
+            store_of([turned(image, way)], [turned(region, way)]), heads((0, x, y, 1.0, 0, 0)), Augment(32, margin=4)
+        )
+        for a, b in zip(made, other):
+            assert torch.equal(a, b)
+
+
+def test_points_turn_with_their_pixels_in_all_eight_ways() -> None:
+    points = torch.rand(30, 2, generator=torch.Generator().manual_seed(2)) * torch.tensor([70.0, 40.0])
+    points = points.floor() + 0.5
+    augment = Augment(crop=32, turn=True)
+    store, seen, ways = store_of([dots(40, 70, points)]), 0, set()
+    for step in range(12):
+        made = plan(step, augment, [(40, 70)], [with_extent(points)], seed=4, batch=4)
+        ways |= set(made.rows[:, 4].int().tolist())
+        batch = render(store, made, augment)
+        for b in range(4):
+            for x, y in batch.points.xy[b][batch.points.valid[b]].tolist():
+                assert to_bytes(batch.images)[b, 0, int(y), int(x)] > 250
+                seen += 1
+    assert ways == set(range(8)) and seen > 100

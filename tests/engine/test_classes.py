@@ -74,11 +74,11 @@ def splits(train: int = 6, test: int = 3, **more: Any) -> Splits:
 # -- from labels to batches ------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("flip", [0.0, 1.0])
-def test_labels_travel_with_their_points(flip: float) -> None:
-    """Through crop, flip, scale, margin and halo: the colour at a point of the crop is that of its label."""
+@pytest.mark.parametrize(("flip", "turn"), [(0.0, False), (1.0, False), (0.5, True)])
+def test_labels_travel_with_their_points(flip: float, turn: bool) -> None:
+    """Through crop, flip, turn, scale, margin and halo: the colour at a point of the crop is that of its label."""
     dataset = two_kinds(8, 0)
-    augment = Augment(crop=48, flip=flip, scale_min=0.7, scale_max=1.4, margin=4, halo=12.0, labelled=True)
+    augment = Augment(crop=48, flip=flip, turn=turn, scale_min=0.7, scale_max=1.4, margin=4, halo=12.0, labelled=True)
     points = [
         np.concatenate([s.points.numpy(), np.ones((len(s.points), 1)), s.labels.numpy()[:, None]], 1).astype(np.float32)
         for s in dataset

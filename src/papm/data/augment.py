@@ -1,7 +1,7 @@
 """From a step's number to its batch: which crops (`plan`, on the host) and their pixels (`render`, on any device).
 
 Batch k is a pure function of (seed, k, rank): resuming, both data paths and distributed training agree on it. The plan is
-one small float tensor, so that a step costs one copy to the device; cropping, resizing, flipping, greying and normalising
+one small float tensor, so that a step costs one copy to the device; cropping, resizing, turning, greying and normalising
 happen in `render` for the whole batch at once, from images that already live there.
 """
 
@@ -23,7 +23,9 @@ from papm.graphs import round_up
 from papm.structures import Batch, PointBatch
 from papm.text import Brief
 
-HEAD = 8  # numbers of a plan's row before its points: image, x, y, scale, flip, grey, contrast, brightness
+HEAD = 8  # numbers of a plan's row before its points: image, x, y, scale, turn, grey, contrast, brightness
+# A turn is the sum of: 1 left becomes right, 2 top becomes bottom, 4 then rows become columns; 0 to 7 are all eight ways to
+# lay a square crop.
 
 
 @dataclass(frozen=True)
@@ -32,6 +34,7 @@ class Augment:
 
     crop: int
     flip: float = 0.5
+    turn: bool = False
     grey: float = 0.0
     colour: float = 0.0
     scale_min: float = 1.0
@@ -114,14 +117,15 @@ def plan(
         rng = np.random.default_rng([seed, first + b, 2])
         s = math.exp(rng.uniform(math.log(augment.scale_min), math.log(augment.scale_max)))
         # Always the same number of draws a sample, so that one option does not shift the others' randomness.
-        u, v, flip, grey, contrast, brightness = rng.uniform(size=6)
+        u, v, flip, grey, contrast, brightness, way = rng.uniform(size=7)
         # In float32, as `cut_crops` rounds them: both must agree on the size of the scaled image.
         h, w = (max(1, int(np.rint(np.float32(side) * np.float32(s)))) for side in (height, width))
         x = _corner(u, w, augment.crop, augment.margin)
         y = _corner(v, h, augment.crop, augment.margin)
         more, lighter = 1 + augment.colour * (2 * contrast - 1), augment.colour * (brightness - 0.5)
-        heads[b] = image, x, y, s, flip < augment.flip, grey < augment.grey, more, lighter
-        near, far = _crop_points(points[image], x, y, s, w, h, bool(heads[b, 4]), augment)
+        turn = int(way * 8) if augment.turn else int(flip < augment.flip)
+        heads[b] = image, x, y, s, turn, grey < augment.grey, more, lighter
+        near, far = _crop_points(points[image], (x, y), s, (w, h), turn, augment)
         inner.append(near)
         outer.append(far)
     counts = np.array([[len(p), len(p) + len(q)] for p, q in zip(inner, outer)], dtype=np.float32)
@@ -143,20 +147,27 @@ def _corner(u: float, length: int, crop: int, margin: int) -> int:
 
 
 def _crop_points(
-    points: np.ndarray, x: int, y: int, scale: float, width: int, height: int, flip: bool, augment: Augment
+    points: np.ndarray, corner: tuple[int, int], scale: float, size: tuple[int, int], turn: int, augment: Augment
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Points of the loss's part of a crop, and those around it within the halo, as [n, columns] (x, y, extent, class)."""
+    """Points of the loss's part of a crop, and those around it within the halo, as [n, columns] (x, y, extent, class).
+
+    `corner` is (x, y) of the crop in the scaled image, whose `size` is (W, H).
+    """
     p = points[:, : augment.columns].copy()
     p[:, :3] *= np.float32(scale)
-    p[:, 0] -= x
-    p[:, 1] -= y
-    if flip:
-        p[:, 0] = augment.crop - p[:, 0]
-        x = width - augment.crop - x
+    start, sides = list(corner), list(size)
+    for axis in (0, 1):
+        p[:, axis] -= start[axis]
+        if turn & (1 << axis):
+            p[:, axis] = augment.crop - p[:, axis]
+            start[axis] = sides[axis] - augment.crop - start[axis]
+    if turn & 4:
+        p[:, :2] = p[:, 1::-1].copy()
+        start, sides = start[::-1], sides[::-1]
     # The scaled size is rounded, and a flip takes x = 0 to the far edge, which no longer counts as inside.
-    corner = np.array([x, y], dtype=p.dtype)
-    edge = np.nextafter(np.array([width, height], dtype=p.dtype) - corner, p.dtype.type(-np.inf))
-    p[:, :2] = np.clip(p[:, :2], -corner, edge)
+    first = np.array(start, dtype=p.dtype)
+    edge = np.nextafter(np.array(sides, dtype=p.dtype) - first, p.dtype.type(-np.inf))
+    p[:, :2] = np.clip(p[:, :2], -first, edge)
     low, high = augment.margin, augment.crop - augment.margin
     xy = p[:, :2]
     near = ((xy >= low) & (xy < high)).all(1)
@@ -196,15 +207,17 @@ def cut_crops(store: ImageStore, heads: Tensor, augment: Augment) -> Crops:
     Resizing is bilinear with pixel centres kept, and antialiased when it shrinks (a triangle filter as wide as the
     source pixels of one output pixel).
     """
-    image, x, y, scale, flip, grey, contrast, brightness = heads.unbind(1)
+    image, x, y, scale, turn, grey, contrast, brightness = heads.unbind(1)
     index = image.long()
     size = store.sizes[index]  # [B, 2] (H, W)
     c = augment.crop
     k = torch.arange(c, device=heads.device, dtype=torch.float32)
-    column = torch.where(flip[:, None] > 0, c - 1 - k, k)  # [B, C] source column of the crop
+    mirrored, upside_down = turn % 2 >= 1, turn % 4 >= 2
+    column = torch.where(mirrored[:, None], c - 1 - k, k)  # [B, C] source column of the crop
+    line = torch.where(upside_down[:, None], c - 1 - k, k)
     pitch = size[:, 1] if store.pitch is None else store.pitch[index]
     col, col_weight = _taps(column + x[:, None], scale, size[:, 1], augment.scale_min, augment.resizes)
-    row, row_weight = _taps(k + y[:, None], scale, size[:, 0], augment.scale_min, augment.resizes)
+    row, row_weight = _taps(line + y[:, None], scale, size[:, 0], augment.scale_min, augment.resizes)
     base = store.starts[index][:, None, None] + row * pitch[:, None, None]  # [B, C, T]
     pixels = _gather(store.pixels, base, row_weight, col, col_weight)  # [B, C, C, 3] in 0..255
 
@@ -219,7 +232,7 @@ def cut_crops(store: ImageStore, heads: Tensor, augment: Augment) -> Crops:
 
     scaled = (size.float() * scale[:, None]).round().clamp(min=1)  # (H, W) after resizing
     in_x = (column + x[:, None] >= 0) & (column + x[:, None] < scaled[:, 1, None])
-    in_y = (k + y[:, None] >= 0) & (k + y[:, None] < scaled[:, 0, None])
+    in_y = (line + y[:, None] >= 0) & (line + y[:, None] < scaled[:, 0, None])
     real = in_y[:, :, None] & in_x[:, None, :]
     pixels = pixels * real[..., None]  # beyond the image: the mean colour, which is zero after normalising
     mask = real
@@ -229,13 +242,20 @@ def cut_crops(store: ImageStore, heads: Tensor, augment: Augment) -> Crops:
     if store.roi is not None:
         j, i = (
             ((place + 0.5) / scale[:, None]).long().clamp(min=0).minimum(side[:, None] - 1)  # the nearest source pixel
-            for place, side in ((column + x[:, None], size[:, 1]), (k + y[:, None], size[:, 0]))
+            for place, side in ((column + x[:, None], size[:, 1]), (line + y[:, None], size[:, 0]))
         )
         start = store.starts[index][:, None, None]
         mask = mask & store.roi[start + i[:, :, None] * pitch[:, None, None] + j[:, None, :]]
-    corner_x = torch.where(flip > 0, scaled[:, 1] - c - x, x)  # of the flipped image
+    corner_x = torch.where(mirrored, scaled[:, 1] - c - x, x)  # of the image turned likewise
+    corner_y = torch.where(upside_down, scaled[:, 0] - c - y, y)
+    corner = torch.stack([corner_x, corner_y], 1)
+    if augment.turn:
+        across = turn >= 4
+        pixels = torch.where(across[:, None, None, None], pixels.transpose(1, 2), pixels)
+        mask = torch.where(across[:, None, None], mask.transpose(1, 2), mask)
+        corner, scaled = (torch.where(across[:, None], v.flip(1), v) for v in (corner, scaled))
     # Channels-last in memory, as it was gathered.
-    return pixels.permute(0, 3, 1, 2), mask, torch.stack([corner_x, y], 1), scaled
+    return pixels.permute(0, 3, 1, 2), mask, corner, scaled
 
 
 def _taps(place: Tensor, scale: Tensor, length: Tensor, scale_min: float, resized: bool) -> tuple[Tensor, Tensor]:

@@ -7,6 +7,7 @@ A recipe (`papm.methods`) says what a network was found to learn well with. What
     batch   as many crops as make the pixels of the recipe's step
     select  the last weights where fewer than ten images would be held out to choose by
     steps   until every pixel of the training images was seen so many times (`methods.length`), within bounds
+    turn    crops in all eight orientations where the images have no up and down (`papm.data.orientation`)
 """
 
 from __future__ import annotations
@@ -20,9 +21,10 @@ from dataclasses import dataclass
 from papm import methods
 from papm.config import TrainConfig
 from papm.data.base import Dataset
+from papm.data.orientation import has_up_and_down
 from papm.neighbours import spacing
 
-CHOSEN = ("crop", "batch", "steps", "select")  # what `auto` chooses
+CHOSEN = ("crop", "batch", "steps", "select", "turn")  # what `auto` chooses
 LOOKED_AT = 200  # images
 ABREAST = 4  # objects side by side in a crop
 ENOUGH = 10  # images to choose weights by
@@ -37,10 +39,11 @@ class Seen:
     short: int
     long: int
     spacing: float | None = None
+    oriented: bool = True  # whether the images have an up and a down
 
 
-def look(dataset: Dataset) -> Seen:
-    """Sizes and distances of up to 200 images, evenly spread."""
+def look(dataset: Dataset, pixels: bool = True) -> Seen:
+    """Sizes and distances of up to 200 images, evenly spread; with `pixels` also whether they have an up and a down."""
     few = [dataset[k] for k in range(0, len(dataset), max(1, len(dataset) // LOOKED_AT))]
     sizes = [s.size for s in few]
     apart = [float(spacing(p, 1).median()) for s in few if len(p := s.points_inside) > 1]
@@ -49,6 +52,7 @@ def look(dataset: Dataset) -> Seen:
         short=round(statistics.median(min(size) for size in sizes)),
         long=round(statistics.median(max(size) for size in sizes)),
         spacing=statistics.median(apart) if apart else None,
+        oriented=not pixels or has_up_and_down(dataset),
     )
 
 
@@ -68,7 +72,7 @@ def select(
 
 
 def choose(config: TrainConfig, given: Collection[str], seen: Seen) -> tuple[TrainConfig, list[str]]:
-    """The configuration with crop, batch and steps that fit the data where they are not `given`; a reason for each change.
+    """The configuration with crop, batch, steps and turn that fit the data where they are not `given`; a reason for each.
 
     >>> config, why = choose(TrainConfig(), {"batch"}, Seen(pixels=4_000_000, short=200, long=240, spacing=12.0))
     >>> config.crop, config.batch, config.steps
@@ -94,6 +98,9 @@ def choose(config: TrainConfig, given: Collection[str], seen: Seen) -> tuple[Tra
         seen_times = steps * a_step / max(1, seen.pixels)
         why.append(f"steps={steps:,}: every pixel of the training images is seen about {seen_times:.0f} times")
         config = dataclasses.replace(config, steps=steps)
+    if "turn" not in given and not seen.oriented:
+        why.append("turn=true: the images have no up and down")
+        config = dataclasses.replace(config, turn=True)
     return config, why
 
 

@@ -89,6 +89,7 @@ class CountingData:
         self.augment = Augment(
             crop=config.view,
             flip=config.flip,
+            turn=config.turn,
             grey=config.grey,
             colour=config.colour,
             scale_min=config.scale_min,
