@@ -26,8 +26,8 @@ docs: install
 	$(PYTEST) tests/test_docs.py
 
 lint: install
-	$(BIN)/ruff check src tests benchmarks docs
-	$(BIN)/ruff format --check src tests benchmarks docs
+	$(BIN)/ruff check src tests benchmarks docs/*.py
+	$(BIN)/ruff format --check src tests benchmarks docs/*.py
 	$(BIN)/mypy
 
 # The wheel and the sdist are built; the wheel is installed in a folder of its own, where it must have every file of the
