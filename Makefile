@@ -7,7 +7,7 @@ WORKERS ?= 2
 # With bytecode, or every process would rewrite and compile all tests before the first one runs.
 PYTEST = PYTHONDONTWRITEBYTECODE= OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n $(WORKERS) --dist worksteal
 
-.PHONY: demo fast test full install lint package audit lock bounds core release clean
+.PHONY: demo docs fast test full install lint package audit lock bounds core release clean
 
 # What is installed is what requirements.lock names, by hash; LOCK= (nothing) leaves the choice to pip, within constraints.txt.
 # torch comes apart: pip takes a CPU build where it finds one.
@@ -27,9 +27,14 @@ install: $(BIN)/.installed
 demo: install
 	$(BIN)/papm demo
 
+# The site, into build/site; a dead link or an unknown anchor ends it. Then every code block is run.
+docs: install
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet
+	$(PYTEST) tests/test_docs.py
+
 lint: install
-	$(BIN)/ruff check src tests benchmarks tools hatch_build.py
-	$(BIN)/ruff format --check src tests benchmarks tools hatch_build.py
+	$(BIN)/ruff check src tests benchmarks tools hatch_build.py docs/*.py
+	$(BIN)/ruff format --check src tests benchmarks tools hatch_build.py docs/*.py
 	$(BIN)/mypy
 
 # The wheel and the sdist are built; the wheel is installed in a folder of its own, where it must have every file of the

@@ -13,9 +13,12 @@ import importlib
 import io
 import itertools
 import json
+import os
 import re
 import shlex
 import shutil
+import subprocess
+import sys
 from collections.abc import Iterator
 from dataclasses import dataclass, fields
 from pathlib import Path
@@ -162,6 +165,46 @@ def test_python_blocks_run(
         for name in set(namespace) - before:  # the examples of tests are tests
             if name.startswith("test_"):
                 namespace[name]()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("notebook", sorted((ROOT / "docs/notebooks").glob("*.ipynb")), ids=lambda p: p.stem)
+def test_notebooks_run(notebook: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every code cell in order, as a kernel would, with fewer steps; what is committed has no output."""
+    monkeypatch.chdir(tmp_path)
+    namespace: dict[str, Any] = {"__name__": notebook.stem}
+    for number, cell in enumerate(json.loads(notebook.read_text(encoding="utf-8"))["cells"]):
+        if cell["cell_type"] == "code":
+            assert not cell["outputs"]
+            source = re.sub(r"steps=\d+", "steps=3", "".join(cell["source"]))
+            exec(compile(source, f"{notebook.name}[{number}]", "exec"), namespace)
+
+
+@pytest.mark.slow
+def test_the_tutorial_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its commands in order, but for the installation and the server, with fewer steps."""
+    monkeypatch.chdir(tmp_path)
+    run = 0
+    for block in blocks("docs/tutorial.md"):
+        for line in block.text.splitlines():
+            words = shlex.split(re.sub(r"steps=\d+", "steps=20", line))
+            if words[:1] == ["papm"] and words[1] != "serve":
+                with contextlib.redirect_stdout(io.StringIO()), pytest.raises(SystemExit) as ended:
+                    main(words[1:])
+                assert not ended.value.code, line
+                run += 1
+    assert run >= 7
+    assert len((tmp_path / "counted/counts.csv").read_text(encoding="utf-8").splitlines()) == 2
+
+
+@pytest.mark.slow
+def test_the_site_builds_without_a_dead_link(tmp_path: Path) -> None:
+    pytest.importorskip("mkdocs", reason="the site needs papm[docs]")
+    command = [sys.executable, "-m", "mkdocs", "build", "--quiet", "--site-dir", str(tmp_path / "site")]
+    where = {**os.environ, "NO_MKDOCS_2_WARNING": "1", "PYTHONPATH": str(ROOT / "src")}
+    done = subprocess.run(command, cwd=ROOT, env=where, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert (tmp_path / "site/losses/al-papm/index.html").is_file()
 
 
 def test_skipped_blocks_are_few() -> None:
