@@ -115,8 +115,12 @@ class Counter(Predictor):
         """Count by another contract from now on: `calibration`, `interval`."""
         self.inference = self.network.inference = dataclasses.replace(self.inference, **contract)
 
+    def seen_size(self, size: tuple[int, int], name: str = "image") -> tuple[int, int]:
+        """(H, W) at which an image of `size` is counted."""
+        return seen_size(size, self.resize, self.scale, name, self.inference.scales)
+
     def warning(self, size: tuple[int, int]) -> str:
-        """What makes the count of an image of (H, W) doubtful: that it is shrunk much more than any in the training."""
+        """What makes the count of an image of (H, W) doubtful: that it would be shrunk much more than any in the training."""
         return "" if self.scale is not None else shrunk_too_much(size, self.resize, self.inference.scales)
 
     def _predict(self, image: Tensor, asked: Asked) -> Prediction:
@@ -174,13 +178,13 @@ class Counter(Predictor):
         roi = None if asked.roi is None else torch.as_tensor(asked.roi)
         if roi is not None and tuple(roi.shape) != size:
             raise DataError(f"a region of interest is bool {list(size)} for this image, not {list(roi.shape)}")
-        seen = seen_size(size, self.resize, self.scale, name or "image")
+        seen, warning = self.seen_size(size, name or "image"), self.warning(size)
         self._refuse_larger(name, size, seen, max_pixels() if asked.limit is None else asked.limit)
         if seen == size:
-            return View(image, name, roi, size, size)
+            return View(image, name, roi, size, size, warning)
         if roi is not None:
             roi = resized_region(roi, seen)
-        return View(resize_image(image.cpu(), seen), name, roi, seen, size, self.warning(size))
+        return View(resize_image(image.cpu(), seen), name, roi, seen, size, warning)
 
     def _refuse_larger(self, name: str, size: tuple[int, int], seen: tuple[int, int], limit: int) -> None:
         """Refuse an image that is cheap to hold and not to count: a strip a pixel high is padded, a small one enlarged."""
