@@ -142,7 +142,7 @@ class Inference:
             raise ConfigError(f"calibrated_on is at most {MOST_CHECKED} words, not {brief(keys)}")
 
     def to_mapping(self) -> dict[str, Any]:
-        """Plain types, as stored; what was added later only where there is such, so that earlier versions read a model without."""
+        """Plain types, as stored; what came later only where there is such: earlier versions read a model without."""
         values = {f.name: getattr(self, f.name) for f in fields(self)}
         plain = {k: list(v) if isinstance(v, tuple) else v for k, v in values.items() if k not in ADDED or v}
         nested = {k: asdict(values[k]) for k in NESTED if values[k] is not None}

@@ -25,7 +25,11 @@ from papm.errors import ConfigError
 from papm.untrusted import brief
 
 Vector = NDArray[np.float64]
-PATCH, GRID = 64, 3  # side of the patches that are looked at, and how many of them down and across
+PATCH, APART, GRID = (
+    64,
+    96,
+    (3, 8),
+)  # side of the patches that are looked at, pixels from one to the next, and how many abreast
 OCTAVES = 6  # details of 1 to 32 pixels: PATCH is halved so many times
 QUIET = 1e-6  # least energy of detail: what rounding to 256 levels leaves
 GROUPS = {"sharpness": slice(0, 5), "light": slice(5, 7), "colour": slice(7, 10)}
@@ -34,7 +38,7 @@ MOST_CHANGES, MOST_CHANNELS, MOST_AXES = 32, 4096, 16
 
 
 def appearance(image: Tensor) -> Vector:
-    """The ten numbers of an image, uint8 [3, H, W], from nine patches spread over it; scaled so that 0.2 is hardly seen.
+    """The ten numbers of an image, uint8 [3, H, W], from patches spread over it; scaled so that 0.2 is hardly seen.
 
     >>> import torch
     >>> appearance(torch.full((3, 80, 100), 128, dtype=torch.uint8)).round(2).tolist()[5:]
@@ -56,12 +60,16 @@ def appearance(image: Tensor) -> Vector:
 
 
 def _patches(image: Any) -> Any:
-    """uint8 [9, 3, 64, 64] of [3, H, W]; a side that is shorter is mirrored."""
+    """uint8 [P, 3, 64, 64] of [3, H, W]; a side that is shorter is mirrored."""
     more = [max(0, PATCH - n) for n in image.shape[1:]]
     if any(more):
         image = np.pad(image, ((0, 0), (0, more[0]), (0, more[1])), "symmetric")
-    tops, lefts = (range(0, n - PATCH + 1, max(1, (n - PATCH) // (GRID - 1))) for n in image.shape[1:])
-    corners = [(y, x) for y in [*tops][:GRID] for x in [*lefts][:GRID]]
+
+    def starts(length: int) -> list[int]:
+        number = min(max(length // APART, GRID[0]), GRID[1])
+        return sorted({k * (length - PATCH) // (number - 1) for k in range(number)})
+
+    corners = [(y, x) for y in starts(image.shape[1]) for x in starts(image.shape[2])]
     return np.stack([image[:, y : y + PATCH, x : x + PATCH] for y, x in corners])
 
 
@@ -103,6 +111,32 @@ class Usual:
 
 
 @dataclass(frozen=True)
+class Change:
+    """What enlarging (`scale` by a factor), `blur` or `noise` (of so many pixels, grey levels) adds to the detail of training
+    images, and how much in that direction is still usual: a Gaussian that must hold every image at once is blind to what is
+    unusual on one side only.
+    """
+
+    kind: str
+    amount: float
+    offset: tuple[float, ...]
+    limit: float
+
+    def __post_init__(self) -> None:
+        good = self.kind in KINDS and _finite(self.offset, 5) and _finite((self.amount, self.limit), 2)
+        if not good or min(self.amount, self.limit) <= 0:
+            raise ConfigError(
+                f"a change is a kind, an amount, five numbers and a limit, not {brief((self.kind, self.amount))}"
+            )
+
+    def along(self, values: Vector, usual: Usual) -> float:
+        """How far detail lies in this direction, in standard deviations of the training images."""
+        matrix, offset = np.asarray(usual.precision).reshape(5, 5), np.asarray(self.offset)
+        length = float(offset @ matrix @ offset)
+        return float(offset @ matrix @ (values - np.asarray(usual.mean))) / math.sqrt(length) if length > 0 else 0.0
+
+
+@dataclass(frozen=True)
 class Features:
     """The averaged features of a network: standardised, along a few axes, and how much is left beside these axes."""
 
@@ -131,13 +165,13 @@ class Features:
 class Profile:
     """What the training images were like.
 
-    `usual`: a Gaussian for each group of `appearance`. `changes`: what enlarging (`scale` by a factor), `blur` or `noise` (of
-    so many pixels, grey levels) adds to the sharpness of training images. `features`: of the network, where it has such.
-    `packing`: objects in a square of 64 pixels where they are dense, the most of any training image; 0: not known.
+    `usual`: a Gaussian for each group of `appearance`. `changes`: what would change their sharpness, and how. `features`:
+    of the network, where it has such. `packing`: objects in a square of 64 pixels where they are dense, the most of any
+    training image; 0: not known. `images`: how many were looked at.
     """
 
     usual: Mapping[str, Usual]
-    changes: tuple[tuple[str, float, tuple[float, ...]], ...] = ()
+    changes: tuple[Change, ...] = ()
     features: Features | None = None
     packing: float = 0.0
     images: int = 0
@@ -150,10 +184,8 @@ class Profile:
                 raise ConfigError(f"the {name} of a profile is no Gaussian of its length: {brief(usual)}")
         if not isinstance(self.changes, tuple) or len(self.changes) > MOST_CHANGES:
             raise ConfigError(f"the changes of a profile are at most {MOST_CHANGES}, not {brief(self.changes)}")
-        for change in self.changes:
-            good = isinstance(change, tuple) and len(change) == 3 and change[0] in KINDS and _finite(change[2], 5)
-            if not good or not _finite((change[1],), 1) or change[1] <= 0:
-                raise ConfigError(f"a change of a profile is a kind, an amount and five numbers, not {brief(change)}")
+        if not all(isinstance(c, Change) for c in self.changes) or (self.changes and "sharpness" not in self.usual):
+            raise ConfigError(f"the changes of a profile are of its sharpness, not {brief(self.changes)}")
         if not isinstance(self.features, Features | None):
             raise ConfigError(f"the features of a profile are numbers, not {brief(self.features)}")
         if not _finite((self.packing, self.images), 2) or min(self.packing, self.images) < 0:
@@ -170,12 +202,14 @@ class Profile:
         try:
             known: dict[str, Any] = {k: _frozen(v) for k, v in values.items()}
             known["usual"] = {k: Usual(**v) for k, v in known["usual"].items()}
+            known["changes"] = tuple(Change(**c) for c in known.get("changes", ()))
             if known.get("features") is not None:
                 known["features"] = Features(**{**known["features"], "usual": Usual(**known["features"]["usual"])})
             return Profile(**known)
         except (TypeError, KeyError, AttributeError):
-            raise ConfigError(f"its profile has entries that this papm does not know, or lacks some: {brief(values)}") from None
-
+            raise ConfigError(
+                f"its profile has entries that this papm does not know, or lacks some: {brief(values)}"
+            ) from None
 
 
 def _finite(values: Any, length: int) -> bool:

@@ -107,7 +107,9 @@ def test_an_image_that_the_rule_would_shrink_more_than_any_of_the_training_is_ti
     assert tiled["count"] == pytest.approx(plain.predict(half).count, rel=1e-3) == found[0]["count"], (
         "the mosaic as training saw such images"
     )
-    assert Counter.load(small, "cpu", scale=0.05).predict(mosaics[0]).scale == pytest.approx(0.05), "where it is asked for"
+    assert Counter.load(small, "cpu", scale=0.05).predict(mosaics[0]).scale == pytest.approx(0.05), (
+        "where it is asked for"
+    )
 
 
 def test_a_model_that_does_not_know_its_training_sizes_goes_by_the_factor(

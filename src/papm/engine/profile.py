@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 
 import numpy as np
@@ -16,7 +16,7 @@ from papm.config import TrainConfig
 from papm.data.base import Dataset
 from papm.engine.build import middle
 from papm.images import resize_image
-from papm.likeness import GROUPS, Features, Profile, Usual, Vector, appearance
+from papm.likeness import GROUPS, Change, Features, Profile, Usual, Vector, appearance
 from papm.predict.tiling import infer
 from papm.predict.unlike import listening, packing
 
@@ -28,7 +28,8 @@ VIEW = 256  # side of what is changed
 HARDLY = 0.2  # differences of appearance that are hardly seen
 # An image of the training is beyond the limit of each of the groups in a fiftieth of all cases, seen from the others; the
 # margin, larger for few images, is for those of tomorrow (docs/notebook/how-sure.md).
-SHARE, MARGIN, FEW = 0.98, 1.2, 4.0
+SHARE, MARGIN, FEW = 0.98, 1.25, 4.0
+LEAST = 2.0  # standard deviations that are usual in the direction of any change
 AXES = 6  # of the features
 FACTORS = (0.25, 1 / 3, 0.5, 1.5, 2.0, 3.0, 4.0)
 BLURS, NOISES = (2.0, 4.0), (20.0, 40.0)
@@ -62,10 +63,13 @@ def profile_of(network: torch.nn.Module, dataset: Dataset, config: TrainConfig, 
     usual = {name: _usual(seen.appearance[:, part], HARDLY) for name, part in GROUPS.items()}
     features = None if seen.features is None else _features(seen.features)
     few = [dataset[k].image.cpu() for k in chosen[:: max(1, len(chosen) // CHANGED)]]
-    return Profile(usual, _changes(few), features, max(seen.packing), len(chosen))
+    changes = _changes(few, seen.appearance[:, GROUPS["sharpness"]], usual["sharpness"])
+    return Profile(usual, changes, features, max(seen.packing), len(chosen))
 
 
-def _look(network: torch.nn.Module, dataset: Dataset, chosen: Sequence[int], config: TrainConfig, precision: str) -> _Seen:
+def _look(
+    network: torch.nn.Module, dataset: Dataset, chosen: Sequence[int], config: TrainConfig, precision: str
+) -> _Seen:
     rows, pooled, packed = [], [], []
     for number, k in enumerate(chosen):
         image = _varied(middle(dataset[k].image.cpu(), SIDE), number, config)
@@ -99,7 +103,8 @@ def _fit(rows: Matrix, hardly: float) -> tuple[Vector, Matrix]:
     covariance = np.atleast_2d(np.cov(rows.T))
     shrink = min(1.0, max(0.1, 5 / len(rows)))
     own = np.diag(np.diag(covariance))
-    return rows.mean(0), np.linalg.inv((1 - shrink) * covariance + shrink * own + hardly**2 * np.eye(rows.shape[1]))
+    whole = (1 - shrink) * covariance + shrink * own + hardly**2 * np.eye(rows.shape[1])
+    return rows.mean(0), np.asarray(np.linalg.inv(whole), np.float64)
 
 
 def _usual(rows: Matrix, hardly: float) -> Usual:
@@ -110,9 +115,13 @@ def _usual(rows: Matrix, hardly: float) -> Usual:
         return Usual(tuple(mean.tolist()), tuple(precision.ravel().tolist()), 1.0)
 
     alone = [gaussian(np.delete(rows, k, 0)).distance(rows[k]) for k in range(len(rows))]
-    limit = float(np.quantile(alone, SHARE)) * (MARGIN + FEW / len(rows))
+    limit = float(np.quantile(alone, SHARE)) * _margin(len(rows))
     whole = gaussian(rows)
     return Usual(whole.mean, whole.precision, max(limit, 1e-3))
+
+
+def _margin(images: int) -> float:
+    return MARGIN + FEW / images
 
 
 def _features(rows: Matrix) -> Features | None:
@@ -128,8 +137,8 @@ def _features(rows: Matrix) -> Features | None:
     return Features(*plain, _usual(np.stack([blank.along(row) for row in rows]), 0.1))
 
 
-def _changes(images: Sequence[Tensor]) -> tuple[tuple[str, float, tuple[float, ...]], ...]:
-    """What each change adds to the detail of images, on average."""
+def _changes(images: Sequence[Tensor], rows: Matrix, usual: Usual) -> tuple[Change, ...]:
+    """What each change adds to the detail of images, on average; how far the training images, [n, 5], go in its direction."""
     part = GROUPS["sharpness"]
 
     def added(change: Callable[[Tensor], Tensor], side: float) -> tuple[float, ...]:
@@ -137,11 +146,17 @@ def _changes(images: Sequence[Tensor]) -> tuple[tuple[str, float, tuple[float, .
         away = np.mean([appearance(change(v))[part] - appearance(image)[part] for v, image in zip(views, images)], 0)
         return tuple(away.tolist())
 
-    return (
+    added_by: tuple[tuple[str, float, tuple[float, ...]], ...] = (
         *(("scale", f, added(partial(_scaled, factor=f), VIEW / f)) for f in FACTORS),
         *(("blur", s, added(partial(_blurred, sigma=s), VIEW)) for s in BLURS),
         *(("noise", s, added(partial(_noisy, sigma=s), VIEW)) for s in NOISES),
     )
+
+    def with_limit(change: Change) -> Change:
+        far = max(change.along(row, usual) for row in rows)
+        return replace(change, limit=_margin(len(rows)) * max(far, LEAST))
+
+    return tuple(with_limit(Change(*change, limit=1.0)) for change in added_by)
 
 
 def _blurred(image: Tensor, sigma: float) -> Tensor:

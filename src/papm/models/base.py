@@ -74,7 +74,7 @@ class Network(nn.Module):
 
     @property
     def described(self) -> nn.Module | None:
-        """The part whose output, or the last map of it, tells what is in an image: the trunk; None where there is no such map."""
+        """The part whose output, or the last map of it, tells what is in an image: the trunk; None where there is none."""
         return self._modules.get("features")
 
     def auxiliary_losses(self, output: Any, points: PointBatch, mask: Tensor | None = None) -> dict[str, Tensor]:

@@ -159,7 +159,9 @@ class Counter(Predictor):
 
     def _listening(self) -> AbstractContextManager[Pooled]:
         profile = self.inference.profile
-        return listening(self.network, profile is not None and profile.features is not None)
+        # Small tiles have more border than the images that the features of the training were averaged over.
+        wanted = profile is not None and profile.features is not None and not isinstance(self.tile, int)
+        return listening(self.network, wanted)
 
     def _seen(self, view: View, output: DensityOutput | PointProposals, pooled: Vector | None) -> Seen:
         require_finite(output, view.name)

@@ -27,9 +27,9 @@ def seen_size(
 ) -> tuple[int, int]:
     """(H, W) at which an image of `size` is counted: by the rule of the training, or by a factor given instead.
 
-    `scales`: the least, the median and the largest factor of the training images; empty where nobody knows. Where the rule would
-    make objects smaller than any that the model knows, the least of these factors is taken in its place: the image is larger
-    then, and is counted in tiles.
+    `scales`: the least, the median and the largest factor of the training images; empty where nobody knows. Where the rule
+    would make objects smaller than any that the model knows, the least of these factors is taken in its place: the image is
+    larger then, and is counted in tiles.
 
     >>> seen_size((8000, 10000), Resize(max_side=640)), seen_size((8000, 10000), Resize(max_side=640), 0.25)
     ((512, 640), (2000, 2500))
@@ -84,5 +84,6 @@ def shrunk_too_much(size: tuple[int, int], rule: Resize, scales: Sequence[float]
     known = f"shrunk {most} times at most" if scales[0] < 1 and most != "1" else "not shrunk"
     return (
         f"counted at {seen[1]}×{seen[0]}, in tiles where that is large: {how} of the training would shrink it {times}, and its"
-        f" training images were {known}; if it shows the same scene at a higher resolution, try --scale {factor(size, ruled):.2g}"
+        f" training images were {known}; if it shows the same scene at a higher resolution,"
+        f" try --scale {factor(size, ruled):.2g}"
     )

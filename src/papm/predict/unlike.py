@@ -19,6 +19,7 @@ from papm.structures import DensityOutput, PointProposals
 
 SQUARE = 64  # pixels of the side of a square in which objects are counted
 PACKED = 1.5  # times as many objects in a square as in any training image
+ALIKE = 1.3  # times the distance of the best change that leaves another one possible
 BETTER = 0.6  # share of the distance that must be left where a change of the training images explains it
 CHECK = "look at its points, or train on images like it"
 
@@ -39,7 +40,7 @@ class Pooled:
         """[C] of one image, over all its tiles; None where nothing was heard."""
         if not self.sums:
             return None
-        found: Vector = sum(s[image].double().cpu().numpy() for s in self.sums) / self.cells
+        found: Vector = (torch.stack([s[image] for s in self.sums]).double().sum(0) / self.cells).cpu().numpy()
         return found
 
 
@@ -90,7 +91,7 @@ def unlike(
     seen = appearance(image)
     excess = {name: usual.excess(seen[GROUPS[name]]) for name, usual in profile.usual.items()}
     found: dict[str, str] = {}
-    if excess.get("sharpness", 0.0) > 1:
+    if excess.get("sharpness", 0.0) > 1 or _far_along(profile, seen):
         kind, clause = _changed(profile, seen, excess, scale)
         found[kind] = clause
     if excess.get("light", 0.0) > 1:
@@ -98,9 +99,9 @@ def unlike(
     if excess.get("colour", 0.0) > 1:
         found["colour"] = "it has no colour" if seen[9] < np.log(0.02 + 0.01) else "its colours are others"
     known = profile.features
-    if known is not None and pooled is not None and len(pooled) == len(known.mean):
-        if known.usual.excess(known.along(pooled)) > 1:
-            found["features"] = "the network sees something new in it"
+    heard = None if known is None or pooled is None or len(pooled) != len(known.mean) else known.along(pooled)
+    if known is not None and heard is not None and known.usual.excess(heard) > 1:
+        found["features"] = "the network sees something new in it"
     now = packing(output)
     if profile.packing and now > PACKED * profile.packing:
         apart, before = (SQUARE / max(n, 1e-6) ** 0.5 for n in (now, profile.packing))
@@ -109,7 +110,7 @@ def unlike(
 
 
 def sentence(reasons: Mapping[str, str], size: str = "") -> str:
-    """What is said about an image, after its name: about its scale, else its `size` where there is something, else all the rest.
+    """What is said about an image, after its name: its scale, else its `size` where there is a remark, else all the rest.
 
     >>> sentence({"colour": "it has no colour", "blur": "it is less sharp"})
     'unlike the training images: it has no colour, it is less sharp; look at its points, or train on images like it'
@@ -117,6 +118,12 @@ def sentence(reasons: Mapping[str, str], size: str = "") -> str:
     if size or "scale" in reasons:
         return reasons.get("scale", size)
     return f"unlike the training images: {', '.join(reasons.values())}; {CHECK}"
+
+
+def _far_along(profile: Profile, seen: Vector) -> bool:
+    """Whether detail lies farther in the direction of a change than that of the training images."""
+    usual = profile.usual.get("sharpness")
+    return usual is not None and any(c.along(seen[GROUPS["sharpness"]], usual) > c.limit for c in profile.changes)
 
 
 def _mean(profile: Profile, name: str, like: Vector) -> Vector:
@@ -129,18 +136,26 @@ def _mean(profile: Profile, name: str, like: Vector) -> Vector:
 def _changed(profile: Profile, seen: Vector, excess: dict[str, float], scale: float) -> tuple[str, str]:
     """The change of the training images that makes their detail most like that of this image, and a clause of it."""
     usual, detail = profile.usual["sharpness"], seen[GROUPS["sharpness"]]
-    left = [usual.excess(detail - np.asarray(offset)) for _, _, offset in profile.changes]
-    best = int(np.argmin(left)) if left else -1
-    # An image of something else may have the detail of an enlarged one: light and colour must be those of the training.
-    others = max(excess.get("light", 0.0), excess.get("colour", 0.0))
-    if best < 0 or left[best] > min(1.0, BETTER * excess["sharpness"]) or others > 1:
+    left = {c: usual.excess(detail - np.asarray(c.offset)) for c in profile.changes}
+    best = {kind: min((c for c in left if c.kind == kind), key=lambda c: left[c]) for kind in {c.kind for c in left}}
+    first = min(best.values(), key=lambda c: left[c], default=None)
+    # An image of something else may have the detail of an enlarged one: its light and colour tell.
+    strange = max(excess.get("light", 0.0) / 1.5, excess.get("colour", 0.0)) > 1
+    if first is None or left[first] > min(1.0, BETTER * excess["sharpness"]) or (first.kind == "scale" and strange):
         finer = float((detail - np.asarray(usual.mean))[:2].sum()) > 0
         return "sharpness", f"its finest detail is {'stronger' if finer else 'weaker'}"
-    kind, amount, _ = profile.changes[best]
-    if kind == "scale":
-        how = f"{amount:.2g} times as large as" if amount > 1 else f"{1 / amount:.2g} times smaller than"
-        return "scale", f"objects look about {how} in training: try --scale {scale / amount:.2g}"
-    return ("blur", "it is less sharp") if kind == "blur" else ("noise", "it is noisier")
+    other = best.get("scale" if first.kind == "blur" else "blur")
+    doubtful = other is not None and left[other] < ALIKE * left[first] + 0.1
+    if first.kind == "noise" or (first.kind == "blur" and not doubtful):
+        return first.kind, "it is less sharp" if first.kind == "blur" else "it is noisier"
+    larger = best["scale"].amount
+    how = f"{larger:.2g} times as large as" if larger > 1 else f"{1 / larger:.2g} times smaller than"
+    if doubtful and larger > 1:  # in photographs, where detail has every size, these two look the same
+        return (
+            "scale",
+            f"it is less sharp, or objects are about {how} in training: if so, try --scale {scale / larger:.2g}",
+        )
+    return "scale", f"objects look about {how} in training: try --scale {scale / larger:.2g}"
 
 
 def _light(away: Vector) -> str:
