@@ -95,7 +95,7 @@ def unlike(
         kind, clause = _changed(profile, seen, excess, scale)
         found[kind] = clause
     if excess.get("light", 0.0) > 1:
-        found["light"] = _light(seen - _mean(profile, "light", seen))
+        found["light"] = _light(*(seen[GROUPS["light"]] - profile.usual["light"].mean))
     if excess.get("colour", 0.0) > 1:
         found["colour"] = "it has no colour" if seen[9] < np.log(0.02 + 0.01) else "its colours are others"
     known = profile.features
@@ -126,13 +126,6 @@ def _far_along(profile: Profile, seen: Vector) -> bool:
     return usual is not None and any(c.along(seen[GROUPS["sharpness"]], usual) > c.limit for c in profile.changes)
 
 
-def _mean(profile: Profile, name: str, like: Vector) -> Vector:
-    """The usual appearance, with one group of it filled in."""
-    mean = like.copy()
-    mean[GROUPS[name]] = profile.usual[name].mean
-    return mean
-
-
 def _changed(profile: Profile, seen: Vector, excess: dict[str, float], scale: float) -> tuple[str, str]:
     """The change of the training images that makes their detail most like that of this image, and a clause of it."""
     usual, detail = profile.usual["sharpness"], seen[GROUPS["sharpness"]]
@@ -145,12 +138,12 @@ def _changed(profile: Profile, seen: Vector, excess: dict[str, float], scale: fl
         finer = float((detail - np.asarray(usual.mean))[:2].sum()) > 0
         return "sharpness", f"its finest detail is {'stronger' if finer else 'weaker'}"
     other = best.get("scale" if first.kind == "blur" else "blur")
-    doubtful = other is not None and left[other] < ALIKE * left[first] + 0.1
+    doubtful = other is not None and best["scale"].amount > 1 and left[other] < ALIKE * left[first] + 0.1
     if first.kind == "noise" or (first.kind == "blur" and not doubtful):
         return first.kind, "it is less sharp" if first.kind == "blur" else "it is noisier"
     larger = best["scale"].amount
     how = f"{larger:.2g} times as large as" if larger > 1 else f"{1 / larger:.2g} times smaller than"
-    if doubtful and larger > 1:  # in photographs, where detail has every size, these two look the same
+    if doubtful:  # in photographs, where detail has every size, these two look the same
         return (
             "scale",
             f"it is less sharp, or objects are about {how} in training: if so, try --scale {scale / larger:.2g}",
@@ -158,8 +151,8 @@ def _changed(profile: Profile, seen: Vector, excess: dict[str, float], scale: fl
     return "scale", f"objects look about {how} in training: try --scale {scale / larger:.2g}"
 
 
-def _light(away: Vector) -> str:
-    contrast, brightness = away[GROUPS["light"]]
+def _light(contrast: float, brightness: float) -> str:
+    """What differs more from the training images."""
     if abs(brightness) > abs(contrast):
         return f"it is {'brighter' if brightness > 0 else 'darker'}"
     return f"its contrast is {'higher' if contrast > 0 else 'lower'}"
