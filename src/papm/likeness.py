@@ -15,6 +15,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -25,11 +26,8 @@ from papm.errors import ConfigError
 from papm.untrusted import brief
 
 Vector = NDArray[np.float64]
-PATCH, APART, GRID = (
-    64,
-    96,
-    (3, 8),
-)  # side of the patches that are looked at, pixels from one to the next, and how many abreast
+PATCH, APART = 64, 128  # side of the patches that are looked at; pixels from one to the next
+GRID = (3, 6)  # patches abreast, at least and at most
 OCTAVES = 6  # details of 1 to 32 pixels: PATCH is halved so many times
 QUIET = 1e-6  # least energy of detail: what rounding to 256 levels leaves
 GROUPS = {"sharpness": slice(0, 5), "light": slice(5, 7), "colour": slice(7, 10)}
@@ -99,10 +97,16 @@ class Usual:
         if not _finite((self.limit,), 1) or self.limit <= 0:
             raise ConfigError(f"the limit of what is usual is a number above 0, not {brief(self.limit)}")
 
+    @cached_property
+    def arrays(self) -> tuple[Vector, Vector]:
+        """The mean [d] and the precision [d, d]."""
+        return np.array(self.mean), np.array(self.precision).reshape(len(self.mean), -1)
+
     def distance(self, values: Vector) -> float:
         """Mahalanobis distance, as a root mean square over the numbers; 0 where a damaged matrix makes it imaginary."""
-        away = values - np.asarray(self.mean)
-        squared = away @ np.asarray(self.precision).reshape(len(away), -1) @ away / len(away)
+        mean, matrix = self.arrays
+        away = values - mean
+        squared = away @ matrix @ away / len(away)
         return math.sqrt(max(float(squared), 0.0))
 
     def excess(self, values: Vector) -> float:
@@ -131,9 +135,10 @@ class Change:
 
     def along(self, values: Vector, usual: Usual) -> float:
         """How far detail lies in this direction, in standard deviations of the training images."""
-        matrix, offset = np.asarray(usual.precision).reshape(5, 5), np.asarray(self.offset)
-        length = float(offset @ matrix @ offset)
-        return float(offset @ matrix @ (values - np.asarray(usual.mean))) / math.sqrt(length) if length > 0 else 0.0
+        (mean, matrix), offset = usual.arrays, np.array(self.offset)
+        weights = offset @ matrix
+        length = float(weights @ offset)
+        return float(weights @ (values - mean)) / math.sqrt(length) if length > 0 else 0.0
 
 
 @dataclass(frozen=True)
@@ -152,11 +157,16 @@ class Features:
         if not good or not 0 < axes <= MOST_AXES or not _finite(self.axes, axes * n):
             raise ConfigError(f"features are a mean, a spread and axes of one length, not {brief(self.mean)}")
 
+    @cached_property
+    def arrays(self) -> tuple[Vector, Vector, Vector]:
+        """The mean [C], the spread [C] and the axes, row by row."""
+        return np.array(self.mean), np.array(self.spread), np.array(self.axes)
+
     def along(self, features: Vector) -> Vector:
         """Pooled features [C] along the axes, and the logarithm of what is left."""
-        away = (features - np.asarray(self.mean)) / np.asarray(self.spread)
-        axes = np.asarray(self.axes).reshape(-1, len(away))
-        along = axes @ away
+        mean, spread, axes = self.arrays
+        away = (features - mean) / spread
+        along = axes.reshape(-1, len(away)) @ away
         left = math.sqrt(max(float(away @ away - along @ along), 0.0) / len(away))
         return np.array([*along, 2 * math.log(left + 0.1)])
 
