@@ -38,6 +38,7 @@ LAYERS: tuple[tuple[str, ...], ...] = (
         "ggd",
         "points",
         "untrusted",
+        "likeness",
         "_kernel_maps",
     ),
     ("targets", "transport", "matching", "data"),

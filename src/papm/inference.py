@@ -11,6 +11,7 @@ from papm import imagenet
 from papm.config import BACKGROUND_WEIGHT
 from papm.data.resize import Resize, bounds
 from papm.errors import ConfigError
+from papm.likeness import Profile
 from papm.untrusted import brief
 
 LARGEST_FRAME = 1024  # px around an image: a file must not make us fill the memory
@@ -73,7 +74,7 @@ class CountInterval:
 
 
 NESTED: dict[str, type[Calibration | CountInterval]] = {"calibration": Calibration, "interval": CountInterval}
-CALIBRATED = (*NESTED, "calibrated_on")  # what `papm calibrate` stores
+ADDED = (*NESTED, "calibrated_on", "profile")  # stored where there is such
 
 
 @dataclass(frozen=True)
@@ -85,7 +86,8 @@ class Inference:
     undoes what `background` weighed in the loss. `scales`: the least, median and largest factor of resizing in training.
     `window`: the image is counted in windows of so many pixels, those that the network was trained with; 0: as a whole.
     `calibration`: what counts and maps are multiplied by at the end; None: nothing. `calibrated_on`: what tells the images
-    that it was fitted on from others. `interval`: how far a count may be off; None: not known.
+    that it was fitted on from others. `interval`: how far a count may be off; None: not known. `profile`: what the training
+    images were like; None: not known.
 
     >>> stored = Inference(frame=32, decode="expected", classes=("car", "bus")).to_mapping()
     >>> stored["frame"], Inference.from_mapping(stored).classes
@@ -104,6 +106,7 @@ class Inference:
     calibration: Calibration | None = None
     calibrated_on: tuple[str, ...] = ()
     interval: CountInterval | None = None
+    profile: Profile | None = None
 
     @property
     def factor(self) -> float:
@@ -132,15 +135,19 @@ class Inference:
             raise ConfigError(f"a calibration is a factor with its figures, not {brief(self.calibration)}")
         if not isinstance(self.interval, CountInterval | None):
             raise ConfigError(f"an interval is a width with its figures, not {brief(self.interval)}")
+        if not isinstance(self.profile, Profile | None):
+            raise ConfigError(f"a profile is what the training images were like, not {brief(self.profile)}")
         keys = self.calibrated_on
         if not isinstance(keys, tuple) or len(keys) > MOST_CHECKED or not all(isinstance(k, str) for k in keys):
             raise ConfigError(f"calibrated_on is at most {MOST_CHECKED} words, not {brief(keys)}")
 
     def to_mapping(self) -> dict[str, Any]:
-        """Plain types, as stored; of calibration only what there is, so that earlier versions read a model without."""
+        """Plain types, as stored; what came later only where there is such: earlier versions read a model without."""
         values = {f.name: getattr(self, f.name) for f in fields(self)}
-        plain = {k: list(v) if isinstance(v, tuple) else v for k, v in values.items() if k not in CALIBRATED or v}
+        plain = {k: list(v) if isinstance(v, tuple) else v for k, v in values.items() if k not in ADDED or v}
         nested = {k: asdict(values[k]) for k in NESTED if values[k] is not None}
+        if self.profile is not None:
+            nested["profile"] = self.profile.to_mapping()
         return {**plain, "resize": bounds(self.resize), **nested}
 
     @staticmethod
@@ -162,6 +169,8 @@ class Inference:
                         f"its {name} has entries that this papm does not know, or lacks some: {brief(found)}"
                     )
                 given[name] = kind(**found)
+        if isinstance(given.get("profile"), Mapping):
+            given["profile"] = Profile.from_mapping(given["profile"])
         return Inference(**{**given, "resize": Resize(**rule)})
 
 

@@ -129,6 +129,6 @@ def test_images_that_nothing_uses_are_named(caplog: pytest.LogCaptureFixture) ->
     choose(parts, "val", 0.1, 0)
     assert not caplog.records
     choose(parts, "last", 0.1, 0)
-    assert caplog.messages == ["the 5 images of 'val' are not used: select=val would choose by them"]
+    assert caplog.messages == ["the 5 images of 'val' teach and choose nothing: select=val would choose by them"]
     choose({**parts, "trainval": dataset("trainval", 10)}, "last", 0.1, 0)
     assert caplog.messages[-1].endswith("choose by them; data.trainval=true trains on them too")

@@ -51,7 +51,7 @@ def test_images_that_are_not_used_are_told_once(run_papm: Papm, here: Path, capl
     assert run_papm("data", "split", DATA, "--out", "divided")[0] == 0
     words = ["--methods", "gaussian,hd-papm", "--distances", "0,3", "--dry-run"]
     assert run_papm("robustness", "divided", *words, *SMALL)[0] == 0
-    assert len([m for m in caplog.messages if "'val' are not used" in m]) == 1
+    assert len([m for m in caplog.messages if "'val' teach and choose nothing" in m]) == 1
 
 
 @pytest.mark.slow

@@ -77,7 +77,7 @@ def noise(path: Path, width: int, height: int) -> Path:
     return path
 
 
-def test_an_image_shrunk_more_than_any_of_the_training_is_told(
+def test_an_image_that_the_rule_would_shrink_more_than_any_of_the_training_is_tiled_and_told(
     small: Path, run_papm: Run, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     """The rule that halved every training image would make a mosaic's objects tiny."""
@@ -86,13 +86,14 @@ def test_an_image_shrunk_more_than_any_of_the_training_is_told(
     words = ("predict", small, "--device", "cpu", "--out", tmp_path / "out")
     code, out, err = run_papm(*words, *mosaics, noise(tmp_path / "usual.png", 96, 72), "--json")
     found = json.loads(out)
-    assert code == 0 and [f["scale"] for f in found] == [0.05, 0.05, 0.5]
-    said = "shrunk 20 times before counting, from 960×640 to 48×32, because the model was trained with max_side=48; "
-    said += "its training images were shrunk 2 times at most."
-    assert [f.get("warning", "").startswith(said) for f in found] == [True, True, False]
+    assert code == 0 and [f["scale"] for f in found] == [0.5, 0.5, 0.5]
+    said = "counted at 480×320, in tiles where that is large: max_side=48 of the training would shrink it 20 times, and its "
+    said += "training images were shrunk 2 times at most; if it shows the same scene at a higher resolution, try --scale 0.05"
+    assert [f.get("warning", "") for f in found] == [said, said, ""]
+    assert [f.get("unlike") for f in found] == [["size"], ["size"], None]
     (record,) = [r for r in caplog.records if r.levelname == "WARNING"]
-    assert record.getMessage().startswith(f"mosaic0.png: {said}") and "--scale 0.5" in record.getMessage()
-    assert "WARNING: 2 of 3 images were shrunk like that; results.json names them\n" in err
+    assert record.getMessage().startswith(f"mosaic0.png: {said}")
+    assert "WARNING: 2 of 3 images are unlike the training images; results.json says why\n" in err
     kept = json.loads((tmp_path / "out" / "results.json").read_text())
     assert [f.get("warning") for f in kept] == [f.get("warning") for f in found]
 
@@ -103,8 +104,11 @@ def test_an_image_shrunk_more_than_any_of_the_training_is_told(
     plain = Counter.load(small, "cpu", scale=1)
     with Image.open(mosaics[0]) as im:
         half = im.resize((480, 320), Image.Resampling.BICUBIC)
-    assert tiled["count"] == pytest.approx(plain.predict(half).count, rel=1e-3), (
+    assert tiled["count"] == pytest.approx(plain.predict(half).count, rel=1e-3) == found[0]["count"], (
         "the mosaic as training saw such images"
+    )
+    assert Counter.load(small, "cpu", scale=0.05).predict(mosaics[0]).scale == pytest.approx(0.05), (
+        "where it is asked for"
     )
 
 
@@ -132,9 +136,9 @@ def test_eval_names_the_image_that_is_shrunk_most(small: Path, run_papm: Run, tm
         noise(tmp_path / f"{name}.png", width, 72)
         (tmp_path / f"{name}.txt").write_text("3 4\n")
     code, _, err = run_papm("eval", small, tmp_path, "--split", "all", "--device", "cpu")
-    assert code == 0 and "WARNING: larger (and 1 more of 3): shrunk 12.5 times before counting, from 600×72" in err
+    assert code == 0 and "WARNING: larger (and 1 more of 3): counted at 300×36" in err
     code, _, err = run_papm("eval", small, tmp_path, "resize=none", "--split", "all", "--device", "cpu")
-    assert code == 0 and "shrunk" not in err
+    assert code == 0 and "counted at" not in err
 
 
 def test_usual_sizes_are_spelt_out_and_resumable(tmp_path: Path) -> None:

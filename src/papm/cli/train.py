@@ -124,5 +124,9 @@ def _say(result: dict[str, Any]) -> None:
         ui.say(f"{result['split']} {figures}, {chosen}")
         if result["bias"] is not None:
             ui.say(f"Total count: {bias_of(result['bias'], result['intervals'].get('bias'))}")
+    if (known := result.get("interval")) is not None:
+        of = f"{known['images']} images of '{known['split']}', which taught and chose nothing"
+        ui.say(f"Counts have an interval of {100 * known['level']:g} %, from {of}; on {result['split']} it holds the truth of"
+               f" {100 * known['coverage']:.0f} %")  # fmt: skip
     if few := chosen_on_few(result):
         ui.note(few)

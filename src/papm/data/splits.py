@@ -18,11 +18,15 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class Splits:
-    """`monitor` is evaluated during training: the validation images, or the test images when none are held out."""
+    """`monitor` is evaluated during training: the validation images, or the test images when none are held out.
+
+    `spare` are validation images that neither teach nor choose anything: they may say how far counts are off.
+    """
 
     train: Dataset
     monitor: Dataset | None
     test: Dataset | None
+    spare: Dataset | None = None
 
     @property
     def sizes(self) -> dict[str, int]:
@@ -79,11 +83,14 @@ def choose(available: Mapping[str, Dataset], select: str, fraction: float, seed:
         if val is None:
             train, val = hold_out(train, fraction, seed)
         return Splits(train, val, test)
+    spare = None if test is None else parts.get("val")
     if test is None:
         test = parts.get("val")
-    elif "val" in parts:
+    elif spare is not None:
         how = "; data.trainval=true trains on them too" if "trainval" in parts else ""
-        log.warning("the %d images of 'val' are not used: select=val would choose by them%s", len(parts["val"]), how)
+        log.warning(
+            "the %d images of 'val' teach and choose nothing: select=val would choose by them%s", len(spare), how
+        )
     if test is None and select == "test":
         raise DataError("select=test needs a test split, and the data has none; use select=val")
-    return Splits(train, test, test)
+    return Splits(train, test, test, spare)

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 from papm.data.base import Dataset, require_annotated
+from papm.data.resize import resized
 from papm.engine.evaluate import Evaluation, evaluate, mean_of
 from papm.errors import ConfigError
 from papm.predict.ensemble import Ensemble
@@ -40,12 +41,13 @@ def count_split(
 
 
 def _at_size_of(counter: Counter, dataset: Dataset) -> Dataset:
-    """The images as the model knows them; a warning names the one that this shrinks most, where that is much more than in
-    its training."""
+    """The images as the model knows them; a warning names the largest of those that its rule would shrink much more than the
+    images of its training."""
     said = [(s, w) for s in dataset if (w := counter.warning(s.published.size))]
     if said:
         sample, warning = max(said, key=lambda found: max(found[0].published.size))
         more = f" (and {len(said) - 1} more of {len(dataset)})" if len(said) > 1 else ""
         log.warning("%s%s: %s (resize=none counts images at their own size)", sample.name, more, warning)
-    samples = [s if s.original is not None else counter.resize.apply(s) for s in dataset]
+    sizes = [s.size if s.original is not None else counter.seen_size(s.size, s.name) for s in dataset]
+    samples = [s if size == s.size else resized(s, size) for s, size in zip(dataset, sizes)]
     return Dataset(samples, dataset.name, dataset.split, dataset.root, dataset.file_format)

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import logging
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -16,10 +17,16 @@ from papm.data.splits import Splits
 from papm.engine.build import precision_of, recipe_of
 from papm.engine.evaluate import Evaluation, evaluate, write_evaluation
 from papm.engine.log import Log
+from papm.engine.profile import profile_of
 from papm.engine.run_folder import hardware, revision
 from papm.errors import PapmError
 from papm.files import write_json
+from papm.inference import CountInterval, Inference
+from papm.metrics import conformal
+from papm.metrics.conformal import coverage
 from papm.text import Brief
+
+logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -80,9 +87,14 @@ def finish(
         "mae_in_image": None,
         "weights_sha256": weights_sha256,
     }
+    precision = precision_of(config, device)
+    own = _own_figures(network, spec.inference or network.inference, splits, config, precision)
+    checkpoint.change_inference(folder / "best.ckpt", **own)
     test = splits.test or splits.monitor
     if test is not None:
-        found = evaluate(network, test, precision=precision_of(config, device), classes=spec.classes)
+        found = evaluate(network, test, precision=precision, classes=spec.classes)
+        if "interval" in own and splits.spare is not None:
+            result["interval"] = _told(own["interval"], splits.spare.split, found)
         write_evaluation(folder / "predictions.csv", found)
         result |= scores(found)
         result["split"] = test.split
@@ -90,13 +102,35 @@ def finish(
             result["mae_last"] = result["mae"]
         else:
             checkpoint.assign(network, last.state, "the last weights")
-            result["mae_last"] = evaluate(network, test, precision=precision_of(config, device)).score.mae
+            result["mae_last"] = evaluate(network, test, precision=precision).score.mae
         if splits.monitor is splits.test and log.best:
             result["mae_best_on_test"] = min(log.best["mae"], result["mae_last"])
     seconds = log.seconds + time.monotonic() - started
     result |= {"seconds": round(seconds, 1), "hardware": hardware(device), "revision": revision()}
     write_json(folder / "result.json", result)
     return result
+
+
+def _own_figures(
+    network: torch.nn.Module, contract: Inference, splits: Splits, config: TrainConfig, precision: str
+) -> dict[str, Any]:
+    """What a model is to know of itself: what its training images were like, and how far its counts may be off where the data
+    has images that neither taught nor chose anything (never the test images).
+    """
+    known: dict[str, Any] = {"profile": profile_of(network, splits.train, config, precision)}
+    if splits.spare is not None and contract.calibration is None and contract.interval is None:
+        counted = evaluate(network, splits.spare, precision=precision)
+        try:
+            known["interval"] = conformal.interval(counted.predicted, counted.truth)
+        except PapmError as error:  # too few, and how many more are needed; or counts that are no numbers
+            logger.warning("counts have no interval: %s", error)
+    return known
+
+
+def _told(known: CountInterval, split: str, test: Evaluation) -> dict[str, Any]:
+    """The interval as plain values, with the images that it is from and the share of test images whose truth it holds."""
+    held = coverage([known.around(count) for count in test.predicted], test.truth)
+    return {**asdict(known), "split": split, "coverage": held}
 
 
 def scores(found: Evaluation) -> dict[str, Any]:

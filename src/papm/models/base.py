@@ -72,6 +72,11 @@ class Network(nn.Module):
         features = self._modules.get("features")
         return features if getattr(features, "arch", None) is not None else None
 
+    @property
+    def described(self) -> nn.Module | None:
+        """The part whose output, or the last map of it, tells what is in an image: the trunk; None where there is none."""
+        return self._modules.get("features")
+
     def auxiliary_losses(self, output: Any, points: PointBatch, mask: Tensor | None = None) -> dict[str, Tensor]:
         """Losses that belong to the network rather than to the method, weighted, by name; none by default.
 

@@ -47,6 +47,10 @@ class Tiny(DensityNetwork):
             self.output.weight.abs_().mul_(0.03)
             nn.init.constant_(self.output.bias, 0.1)  # type: ignore[arg-type]
 
+    @property
+    def described(self) -> nn.Module:
+        return self.context[-1]
+
     def density(self, images: Tensor) -> Tensor:
         x2 = F.relu(self.down2(images), inplace=True)
         x4 = F.relu(self.down4(x2), inplace=True)

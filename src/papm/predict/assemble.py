@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from itertools import cycle
 
 import torch
@@ -14,6 +14,7 @@ from papm.predict.outputs import class_counts, counts
 from papm.predict.prediction import Prediction
 from papm.predict.restore import restore
 from papm.predict.scale import factor
+from papm.predict.unlike import sentence
 from papm.structures import DensityOutput, PointProposals
 from papm.text import Brief
 
@@ -37,6 +38,17 @@ class Seen(Brief):
     view: View
     output: DensityOutput | PointProposals
     classes: tuple[str, ...] = ()
+    unlike: Mapping[str, str] = field(default_factory=dict)  # why the view is unlike the training images, by name
+
+    @property
+    def reasons(self) -> tuple[str, ...]:
+        """What makes the count doubtful, by name."""
+        return (*(["size"] if self.view.warning else []), *self.unlike)
+
+    @property
+    def warning(self) -> str:
+        """The same in a sentence. What is seen in the image says more than its size does."""
+        return "" if not self.reasons else sentence(self.unlike, self.view.warning)
 
     @property
     def count(self) -> float:
@@ -65,9 +77,11 @@ def predicted(seen: Seen, points: bool = True, agreed: Agreed | None = None) -> 
     of = _of_proposals if isinstance(seen.output, PointProposals) else _of_map
     view = seen.view
     made = replace(of(seen, points, agreed), name=view.name, classes=seen.classes)
+    if seen.reasons:
+        made = replace(made, unlike=seen.reasons, warning=seen.warning)
     if view.size == view.original:
         return made
-    return replace(restore(made, view.original), scale=factor(view.original, view.size), warning=view.warning)
+    return replace(restore(made, view.original), scale=factor(view.original, view.size))
 
 
 def _of_proposals(seen: Seen, points: bool, agreed: Agreed | None) -> Prediction:

@@ -57,22 +57,22 @@ class Ensemble(Predictor):
         first, *rest = self.members
         seen, points = first.see(image, asked), asked.points
         found = [_figures(seen), *(_figures(member.see(image, asked)) for member in rest)]
-        counts, apart, warnings = zip(*found)
-        warning = next(filter(None, warnings), "")
+        counts, apart, doubts = zip(*found)
+        doubt = next((d for d in doubts if d["warning"]), doubts[0])
         if not rest:
-            return replace(first.calibrated(predicted(seen, points)), models=self.names, warning=warning)
+            return replace(first.calibrated(predicted(seen, points)), models=self.names)
         agreed = Agreed(fmean(counts), tuple(fmean(each) for each in zip(*apart)))
         made = predicted(seen, points, agreed)
         factors = [member.inference.factor for member in self.members]
         if any(member.inference.calibration is not None for member in self.members):
             made = calibrated(made, [_together(each, factors) for each in (list(zip(*apart)) or [counts])])
         by_model = tuple(f * count for f, count in zip(factors, counts))
-        return replace(made, models=self.names, by_model=by_model, warning=warning)
+        return replace(made, models=self.names, by_model=by_model, **doubt)
 
 
-def _figures(seen: Seen) -> tuple[float, tuple[float, ...], str]:
-    """What is kept of one model's view of an image: the count, the counts of the classes, a warning."""
-    return seen.count, seen.by_class, seen.view.warning
+def _figures(seen: Seen) -> tuple[float, tuple[float, ...], dict[str, Any]]:
+    """What is kept of one model's view of an image: the count, the counts of the classes, what makes them doubtful."""
+    return seen.count, seen.by_class, {"unlike": seen.reasons, "warning": seen.warning}
 
 
 def _together(counts: Sequence[float], factors: Sequence[float]) -> float:

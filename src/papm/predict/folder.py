@@ -135,7 +135,7 @@ class ImageFiles:
             which = f"{stacks[0]} and {more} more hold" if more else f"{stacks[0]} holds"
             said.append(f"{which} several pictures; the first was counted")
         if (more := sum(bool(p.warning) for p in self.predictions)) > 1:  # the first was named when it was counted
-            said.append(f"{more} of {len(self.predictions)} images were shrunk like that; {RESULTS} names them")
+            said.append(f"{more} of {len(self.predictions)} images are unlike the training images; {RESULTS} says why")
         return said
 
 

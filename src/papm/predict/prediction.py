@@ -39,6 +39,7 @@ class Prediction(Brief):
     scale: float = 1.0  # factor that the sides of the image were resized by before counting
     raw_count: float | None = None  # what was counted before the calibration of the model; None where it has none
     interval: tuple[float, float] | None = None  # that holds the truth nine times in ten, where the model knows one
+    unlike: tuple[str, ...] = ()  # in what the image is unlike those of the training: size, scale, sharpness, colour, …
     warning: str = ""  # why the count may be far off, in a sentence that goes after the image's name
 
     @property

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import logging
 from collections.abc import Sequence
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,7 @@ from papm import checkpoint
 from papm.data.resize import resized_region
 from papm.errors import ConfigError, DataError, unknown
 from papm.images import max_pixels, resize_image
+from papm.likeness import Vector
 from papm.models import DensityNetwork, Network
 from papm.predict.assemble import Seen, View, calibrated, predicted
 from papm.predict.outputs import COUNTS as COUNTS
@@ -24,10 +26,11 @@ from papm.predict.outputs import objects as objects
 from papm.predict.outputs import require_finite as require_finite
 from papm.predict.outputs import within as within
 from papm.predict.prediction import Prediction
-from papm.predict.scale import advice, check_scale, seen_size, shrunk_too_much
+from papm.predict.scale import check_scale, factor, seen_size, shrunk_too_much
 from papm.predict.source import Asked, Predictor
 from papm.predict.source import Source as Source
 from papm.predict.tiling import Tile, check, computed_pixels, infer, infer_together, side_of
+from papm.predict.unlike import Pooled, listening, unlike
 from papm.structures import DensityOutput, PointProposals
 
 log = logging.getLogger(__name__)
@@ -112,8 +115,12 @@ class Counter(Predictor):
         """Count by another contract from now on: `calibration`, `interval`."""
         self.inference = self.network.inference = dataclasses.replace(self.inference, **contract)
 
+    def seen_size(self, size: tuple[int, int], name: str = "image") -> tuple[int, int]:
+        """(H, W) at which an image of `size` is counted."""
+        return seen_size(size, self.resize, self.scale, name, self.inference.scales)
+
     def warning(self, size: tuple[int, int]) -> str:
-        """What makes the count of an image of (H, W) doubtful: that it is shrunk much more than any in the training."""
+        """What makes the count of an image of (H, W) doubtful: that it would be shrunk much more than any in the training."""
         return "" if self.scale is not None else shrunk_too_much(size, self.resize, self.inference.scales)
 
     def _predict(self, image: Tensor, asked: Asked) -> Prediction:
@@ -125,8 +132,10 @@ class Counter(Predictor):
         size, asked = views[0].size, images[0][1]
         if len(views) == 1 or any(v.size != size for v in views) or side_of(self.network, size, self.tile) is not None:
             return [self.calibrated(predicted(self._through(v, asked), asked.points)) for v in views]
-        outputs = infer_together(self.network, torch.stack([v.image for v in views]), self.precision)
-        return [self.calibrated(predicted(self._seen(v, out), asked.points)) for v, out in zip(views, outputs)]
+        with self._listening() as heard:
+            outputs = infer_together(self.network, torch.stack([v.image for v in views]), self.precision)
+        each = [self._seen(v, out, heard.mean(k)) for k, (v, out) in enumerate(zip(views, outputs))]
+        return [self.calibrated(predicted(seen, asked.points)) for seen in each]
 
     def calibrated(self, made: Prediction) -> Prediction:
         """A prediction with the calibration and the interval of the model, where it has them.
@@ -144,11 +153,26 @@ class Counter(Predictor):
         return self._through(self._view(image, asked), asked)
 
     def _through(self, view: View, asked: Asked) -> Seen:
-        return self._seen(view, infer(self.network, view.image, self.tile, asked.on_tile, self.precision))
+        with self._listening() as heard:
+            output = infer(self.network, view.image, self.tile, asked.on_tile, self.precision)
+        return self._seen(view, output, heard.mean())
 
-    def _seen(self, view: View, output: DensityOutput | PointProposals) -> Seen:
+    def _listening(self) -> AbstractContextManager[Pooled]:
+        profile = self.inference.profile
+        # Small tiles have more border than the images that the features of the training were averaged over.
+        wanted = profile is not None and profile.features is not None and not isinstance(self.tile, int)
+        return listening(self.network, wanted)
+
+    def _seen(self, view: View, output: DensityOutput | PointProposals, pooled: Vector | None) -> Seen:
         require_finite(output, view.name)
-        return Seen(view, output if view.roi is None else within(output, view.roi), self.inference.classes)
+        reasons: dict[str, str] = {}
+        if self.inference.profile is not None:
+            reasons = unlike(self.inference.profile, view.image, pooled, output, factor(view.original, view.size))
+        seen = Seen(view, output if view.roi is None else within(output, view.roi), self.inference.classes, reasons)
+        if seen.warning and not self._warned:  # once: every prediction has its own
+            self._warned = True
+            log.warning("%s: %s", view.name or "the image", seen.warning)
+        return seen
 
     def _view(self, image: Tensor, asked: Asked) -> View:
         """The image and its region at the size that the network sees them."""
@@ -156,16 +180,12 @@ class Counter(Predictor):
         roi = None if asked.roi is None else torch.as_tensor(asked.roi)
         if roi is not None and tuple(roi.shape) != size:
             raise DataError(f"a region of interest is bool {list(size)} for this image, not {list(roi.shape)}")
-        seen = seen_size(size, self.resize, self.scale, name or "image")
+        seen, warning = self.seen_size(size, name or "image"), self.warning(size)
         self._refuse_larger(name, size, seen, max_pixels() if asked.limit is None else asked.limit)
         if seen == size:
-            return View(image, name, roi, size, size)
+            return View(image, name, roi, size, size, warning)
         if roi is not None:
             roi = resized_region(roi, seen)
-        warning = self.warning(size)
-        if warning and not self._warned:  # once: every prediction has its own
-            self._warned = True
-            log.warning("%s: %s (%s)", name or "the image", warning, advice(self.inference.scales))
         return View(resize_image(image.cpu(), seen), name, roi, seen, size, warning)
 
     def _refuse_larger(self, name: str, size: tuple[int, int], seen: tuple[int, int], limit: int) -> None:

@@ -104,6 +104,8 @@ def summary(prediction: Prediction, classes: Names = None) -> dict[str, Any]:
         found["interval"] = [_finite(end) for end in prediction.interval]
     if prediction.scale != 1:
         found["scale"] = _decimals(prediction.scale)
+    if prediction.unlike:
+        found["unlike"] = list(prediction.unlike)
     if prediction.warning:
         found["warning"] = prediction.warning
     if apart:

@@ -22,14 +22,25 @@ def check_scale(scale: float | None) -> float | None:
     return scale
 
 
-def seen_size(size: tuple[int, int], rule: Resize, scale: float | None = None, name: str = "image") -> tuple[int, int]:
+def seen_size(
+    size: tuple[int, int], rule: Resize, scale: float | None = None, name: str = "image", scales: Sequence[float] = ()
+) -> tuple[int, int]:
     """(H, W) at which an image of `size` is counted: by the rule of the training, or by a factor given instead.
+
+    `scales`: the least, the median and the largest factor of the training images; empty where nobody knows. Where the rule
+    would make objects smaller than any that the model knows, the least of these factors is taken in its place: the image is
+    larger then, and is counted in tiles.
 
     >>> seen_size((8000, 10000), Resize(max_side=640)), seen_size((8000, 10000), Resize(max_side=640), 0.25)
     ((512, 640), (2000, 2500))
+    >>> seen_size((8000, 10000), Resize(max_side=640), scales=(0.2, 0.5, 1.0))
+    (1600, 2000)
     """
     if scale is None:
-        return rule.size(*size, name)
+        ruled = rule.size(*size, name)
+        if not scales or not _too_small(size, ruled, scales):
+            return ruled
+        scale = min(1.0, scales[0])
     height, width = (max(1, round(side * scale)) for side in size)
     if height * width > max(max_pixels(), size[0] * size[1]):
         raise DataError(
@@ -44,33 +55,35 @@ def factor(size: tuple[int, int], seen: tuple[int, int]) -> float:
     return max(seen) / max(size)
 
 
-def shrunk_too_much(size: tuple[int, int], rule: Resize, scales: Sequence[float]) -> str:
-    """A sentence where the rule shrinks an image of `size` much more than those of the training, else nothing.
+def _too_small(size: tuple[int, int], ruled: tuple[int, int], scales: Sequence[float]) -> bool:
+    """Whether the rule shrinks an image much more than those of the training."""
+    return factor(size, ruled) < (min(1.0, scales[0] / SMALLER) if scales else 1 / UNKNOWN)
 
-    `scales`: the least, the median and the largest factor of the training images; empty where nobody knows.
+
+def shrunk_too_much(size: tuple[int, int], rule: Resize, scales: Sequence[float]) -> str:
+    """A sentence where the rule would shrink an image of `size` much more than those of the training, else nothing: what was
+    done, and what to do where that was wrong.
 
     >>> shrunk_too_much((800, 1000), Resize(max_side=640), (1.0, 1.0, 1.0))
-    'shrunk 1.56 times before counting, from 1000×800 to 640×512, ...; its training images were not shrunk. Unless ...'
+    'counted at 1000×800, in tiles where that is large: max_side=640 of the training would shrink it 1.56 times, and ...'
     >>> shrunk_too_much((800, 1000), Resize(max_side=640), (0.3, 0.5, 1.0))
     ''
     """
-    seen = seen_size(size, rule)
-    now = factor(size, seen)
-    if now >= (min(1.0, scales[0] / SMALLER) if scales else 1 / UNKNOWN):
+    ruled = rule.size(*size)
+    if not _too_small(size, ruled, scales):
         return ""
-    known = "how its training images were resized is not known"
-    if scales:
-        most = f"{1 / scales[0]:.3g}"
-        known = f"its training images were {f'shrunk {most} times at most' if scales[0] < 1 and most != '1' else 'not shrunk'}"
     how = ", ".join(f"{k}={v}" for k, v in bounds(rule).items())
+    times = f"{1 / factor(size, ruled):.3g} times"
+    if not scales:
+        return (
+            f"shrunk {times} before counting, from {size[1]}×{size[0]} to {ruled[1]}×{ruled[0]}, because the model was trained"
+            f" with {how}; how its training images were resized is not known: where objects are now smaller than in training,"
+            " many will be missed; try --scale 1"
+        )
+    seen, most = seen_size(size, rule, scales=scales), f"{1 / scales[0]:.3g}"
+    known = f"shrunk {most} times at most" if scales[0] < 1 and most != "1" else "not shrunk"
     return (
-        f"shrunk {1 / now:.3g} times before counting, from {size[1]}×{size[0]} to {seen[1]}×{seen[0]}, because the model was"
-        f" trained with {how}; {known}. Unless it shows the same scene at a higher resolution, its objects are now smaller"
-        " than any the model knows, and many will be missed"
+        f"counted at {seen[1]}×{seen[0]}, in tiles where that is large: {how} of the training would shrink it {times}, and its"
+        f" training images were {known}; if it shows the same scene at a higher resolution,"
+        f" try --scale {factor(size, ruled):.2g}"
     )
-
-
-def advice(scales: Sequence[float]) -> str:
-    """What to do about it."""
-    usual = f"{scales[1]:.3g}" if scales else "1"
-    return f"to count at the scale of the training, in tiles: --scale {usual}, in Python Counter.load(…, scale={usual})"

@@ -119,6 +119,8 @@ def answer(prediction: Prediction, density: str = "png") -> dict[str, Any]:
         made["raw_count"] = prediction.raw_count
     if prediction.interval is not None:
         made["interval"] = list(prediction.interval)
+    if prediction.unlike:
+        made["unlike"] = list(prediction.unlike)
     if prediction.warning:
         made["warning"] = prediction.warning
     apart = prediction.class_counts

@@ -1,0 +1,158 @@
+"""Whether an image is unlike those that a model was trained on, why, and what to do about it (`papm.likeness`)."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from papm.likeness import GROUPS, Profile, Vector, appearance
+from papm.models import Network
+from papm.predict.outputs import objects
+from papm.structures import DensityOutput, PointProposals
+
+SQUARE = 64  # pixels of the side of a square in which objects are counted
+PACKED = 1.5  # times as many objects in a square as in any training image
+ALIKE = 1.3  # times the distance of the best change that leaves another one possible
+BETTER = 0.6  # share of the distance that must be left where a change of the training images explains it
+CHECK = "look at its points, or train on images like it"
+
+
+@dataclass
+class Pooled:
+    """The deepest features of a network, averaged over each image of a batch, of every forward pass that it hears."""
+
+    sums: list[Tensor] = field(default_factory=list)  # [B, C]
+    cells: int = 0
+
+    def hear(self, output: Any) -> None:
+        last = output[-1] if isinstance(output, list | tuple) else output
+        self.sums.append(last.detach().float().sum((2, 3)))
+        self.cells += last.shape[2] * last.shape[3]
+
+    def mean(self, image: int = 0) -> Vector | None:
+        """[C] of one image, over all its tiles; None where nothing was heard."""
+        if not self.sums:
+            return None
+        found: Vector = (torch.stack([s[image] for s in self.sums]).double().sum(0) / self.cells).cpu().numpy()
+        return found
+
+
+@contextmanager
+def listening(network: torch.nn.Module, wanted: bool = True) -> Iterator[Pooled]:
+    """Hear what the network makes of images in this thread, where it says which of its parts describes them."""
+    pooled, me = Pooled(), threading.get_ident()
+    part = network.described if wanted and isinstance(network, Network) else None
+    if part is None:
+        yield pooled
+        return
+
+    def hear(module: torch.nn.Module, inputs: Any, output: Any) -> None:
+        if threading.get_ident() == me:
+            pooled.hear(output)
+
+    handle = part.register_forward_hook(hear)
+    try:
+        yield pooled
+    finally:
+        handle.remove()
+
+
+def packing(output: DensityOutput | PointProposals) -> float:
+    """Objects in a square of 64 pixels as an object sees it: Σ n²/Σ n over the squares; 0 where there is nothing."""
+    if isinstance(output, DensityOutput):
+        cells = max(1, SQUARE // output.stride)
+        density = output.density.detach().float().sum(1, keepdim=True)
+        squares = torch.nn.functional.avg_pool2d(density, cells, ceil_mode=True, divisor_override=1).flatten()
+    else:
+        found = output.points[0][objects(output)[0]].detach().div(SQUARE).floor().long().clamp(min=0).cpu()
+        squares = torch.unique(found, dim=0, return_counts=True)[1].float()
+    total = float(squares.sum())
+    return float(squares.square().sum()) / total if total > 0 else 0.0
+
+
+def unlike(
+    profile: Profile,
+    image: Tensor,
+    pooled: Vector | None,
+    output: DensityOutput | PointProposals,
+    scale: float = 1.0,
+) -> dict[str, str]:
+    """Why an image, as the network sees it, is unlike the training images: reasons by name, each with a clause.
+
+    `scale`: the factor that its sides were resized by.
+    """
+    seen = appearance(image)
+    excess = {name: usual.excess(seen[GROUPS[name]]) for name, usual in profile.usual.items()}
+    found: dict[str, str] = {}
+    if excess.get("sharpness", 0.0) > 1 or _far_along(profile, seen):
+        kind, clause = _changed(profile, seen, excess, scale)
+        found[kind] = clause
+    if excess.get("light", 0.0) > 1:
+        found["light"] = _light(*(seen[GROUPS["light"]] - profile.usual["light"].mean))
+    if excess.get("colour", 0.0) > 1:
+        found["colour"] = "it has no colour" if seen[9] < np.log(0.02 + 0.01) else "its colours are others"
+    known = profile.features
+    heard = None if known is None or pooled is None or len(pooled) != len(known.mean) else known.along(pooled)
+    if known is not None and heard is not None and known.usual.excess(heard) > 1:
+        found["features"] = "the network sees something new in it"
+    now = packing(output)
+    if profile.packing and now > PACKED * profile.packing:
+        apart, before = (SQUARE / max(n, 1e-6) ** 0.5 for n in (now, profile.packing))
+        found["spacing"] = f"objects are {apart:.2g} px apart, in training {before:.2g} px or more"
+    return found
+
+
+def sentence(reasons: Mapping[str, str], size: str = "") -> str:
+    """What is said about an image, after its name: its scale, else its `size` where there is a remark, else all the rest.
+
+    >>> sentence({"colour": "it has no colour", "blur": "it is less sharp"})
+    'unlike the training images: it has no colour, it is less sharp; look at its points, or train on images like it'
+    """
+    if size or "scale" in reasons:
+        return reasons.get("scale", size)
+    return f"unlike the training images: {', '.join(reasons.values())}; {CHECK}"
+
+
+def _far_along(profile: Profile, seen: Vector) -> bool:
+    """Whether detail lies farther in the direction of a change than that of the training images."""
+    usual = profile.usual.get("sharpness")
+    return usual is not None and any(c.along(seen[GROUPS["sharpness"]], usual) > c.limit for c in profile.changes)
+
+
+def _changed(profile: Profile, seen: Vector, excess: dict[str, float], scale: float) -> tuple[str, str]:
+    """The change of the training images that makes their detail most like that of this image, and a clause of it."""
+    usual, detail = profile.usual["sharpness"], seen[GROUPS["sharpness"]]
+    left = {c: usual.excess(detail - np.asarray(c.offset)) for c in profile.changes}
+    best = {kind: min((c for c in left if c.kind == kind), key=lambda c: left[c]) for kind in {c.kind for c in left}}
+    first = min(best.values(), key=lambda c: left[c], default=None)
+    # An image of something else may have the detail of an enlarged one: its light and colour tell.
+    strange = max(excess.get("light", 0.0) / 1.5, excess.get("colour", 0.0)) > 1
+    if first is None or left[first] > min(1.0, BETTER * excess["sharpness"]) or (first.kind == "scale" and strange):
+        finer = float((detail - np.asarray(usual.mean))[:2].sum()) > 0
+        return "sharpness", f"its finest detail is {'stronger' if finer else 'weaker'}"
+    other = best.get("scale" if first.kind == "blur" else "blur")
+    doubtful = other is not None and best["scale"].amount > 1 and left[other] < ALIKE * left[first] + 0.1
+    if first.kind == "noise" or (first.kind == "blur" and not doubtful):
+        return first.kind, "it is less sharp" if first.kind == "blur" else "it is noisier"
+    larger = best["scale"].amount
+    how = f"{larger:.2g} times as large as" if larger > 1 else f"{1 / larger:.2g} times smaller than"
+    if doubtful:  # in photographs, where detail has every size, these two look the same
+        return (
+            "scale",
+            f"it is less sharp, or objects are about {how} in training: if so, try --scale {scale / larger:.2g}",
+        )
+    return "scale", f"objects look about {how} in training: try --scale {scale / larger:.2g}"
+
+
+def _light(contrast: float, brightness: float) -> str:
+    """What differs more from the training images."""
+    if abs(brightness) > abs(contrast):
+        return f"it is {'brighter' if brightness > 0 else 'darker'}"
+    return f"its contrast is {'higher' if contrast > 0 else 'lower'}"
