@@ -36,7 +36,7 @@ def list_studies(results: Places = None, json: Json = False) -> None:
     from papm.study import tables
     from papm.study.show import measured
 
-    found = _results(results)
+    found = results_of(results)
     rows = []
     for name in tables.names():
         study = tables.load(name)
@@ -82,7 +82,7 @@ def show(
     if latex and everything:
         raise ConfigError("a LaTeX table has one figure per cell; leave out --all or --latex")
     study = study_of(name, only, training.read_settings(settings, {"select": "--select"}))
-    view = shown.view(study, _results(results), select=select, everything=everything)
+    view = shown.view(study, results_of(results), select=select, everything=everything)
     if html is not None:
         from papm.study.page import write_page
 
@@ -112,7 +112,7 @@ def write_results(
     """
     from papm.study.document import write
 
-    made = write(_results(results), out)
+    made = write(results_of(results), out)
     ui.say(f"{made[0]}, and {len(made) - 1} pages in {out.parent / out.stem}")
 
 
@@ -124,7 +124,8 @@ def study_of(name: str, only: list[str] | None, settings: Mapping[str, Any]) -> 
     return study.with_settings(settings) if settings else study
 
 
-def _results(places: list[Path] | None) -> list[Result]:
+def results_of(places: list[Path] | None) -> list[Result]:
+    """The results in these places, or those in `results/` where it is there."""
     from papm.study.results import read
 
     if places:
