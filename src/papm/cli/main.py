@@ -54,6 +54,7 @@ COMMANDS: tuple[tuple[str, str, str, str | None], ...] = (
     ("study", "list", "study.list_studies", None),
     ("study", "show", "study.show", None),
     ("study", "run", "study_run.run", None),
+    ("study", "rank", "study_rank.rank", None),
     ("study", "figure", "study_figure.figure", "Draw a figure of the paper; without a name, list them."),
     ("study", "results", "study.write_results", "Write what is reached as pages of Markdown."),
     ("bench", "list", "bench.list_benches", None),

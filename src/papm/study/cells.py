@@ -42,6 +42,14 @@ class Special(Choice):
 
 
 @dataclass(frozen=True)
+class Tier(Choice):
+    """Some cells that are trained before others, and the seeds that they are trained with."""
+
+    number: int
+    seeds: tuple[int, ...]
+
+
+@dataclass(frozen=True)
 class Cell:
     """One figure of a table: what is trained, and what the paper prints, one text per metric."""
 
@@ -90,6 +98,7 @@ class Study:
     notes: tuple[Note, ...] = ()
     where: str = ""
     specials: tuple[Special, ...] = ()
+    tiers: tuple[Tier, ...] = ()
 
     @property
     def figures(self) -> tuple[Metric, ...]:
@@ -100,6 +109,11 @@ class Study:
     def datasets(self) -> tuple[str, ...]:
         """Datasets that the cells need, in order."""
         return tuple(dict.fromkeys(str(c.settings["dataset"]) for c in self.cells))
+
+    def seeds(self, cell: Cell, tier: int) -> tuple[int, ...]:
+        """The seeds that a cell has in a tier; none where it is in another."""
+        found = {s for t in self.tiers if t.number == tier and t.about(cell.place) for s in t.seeds}
+        return tuple(sorted(found))
 
     def with_settings(self, settings: Mapping[str, Any]) -> Study:
         """The study with these settings in every cell, over its own."""

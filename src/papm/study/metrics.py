@@ -43,12 +43,16 @@ EVALUATIONS: dict[str, tuple[tuple[str, ...], str | None]] = {
     "game": (("--game",), None),
     "qnrf": (("--localization", "qnrf"), "localization"),
     "nwpu": (("--localization", "nwpu"), "localization"),
+    "train": ((), None),  # the training images
 }
 
 METRICS: dict[str, Metric] = {
     "mae": Metric("MAE", ("mae",)),
     "rmse": Metric("RMSE", ("rmse",)),
     "nae": Metric("NAE", ("nae",), digits=3),
+    "bias": Metric("bias", ("bias",), digits=3),
+    "mae-train": Metric("MAE on training images", ("train", "mae"), "train"),
+    "bias-train": Metric("bias on training images", ("train", "bias"), "train", 3),
     "mae-val": Metric("MAE on held-out training images", ("mae_val",)),
     **{f"game{k}": Metric(f"GAME({k})", ("game", str(k)), "game") for k in range(4)},
     "qnrf-precision": Metric("precision", ("localization", "qnrf", "precision"), "qnrf", 3),

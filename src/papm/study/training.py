@@ -14,6 +14,7 @@ from papm import config as configuration
 from papm import losses, methods, models
 from papm.config import GROUPS, LEARNING, TrainConfig
 from papm.data import resize
+from papm.engine import auto
 from papm.engine.build import resolve
 from papm.errors import ConfigError, unknown
 from papm.models.weights import PUBLISHED
@@ -26,6 +27,7 @@ GONE: Mapping[str, Any] = {
     "region": 0, "loss.balance": 0, "loss.w_count": 0, "loss.bounded": False, "loss.sigma_min": 3, "loss.ignore_border": 0,
     "loss.count_weight": 0, "loss.normalizer": "weighted", "loss.reduction": "mean",
 }  # fmt: skip
+AUTO = "auto"  # of crop, batch, steps: what `papm train` chooses by the data
 NONE, PRETRAINED = "none", "pretrained"  # `weights`: a result knows the file's checksum, not what it was called
 
 
@@ -65,9 +67,18 @@ def configure(settings: Mapping[str, Any]) -> TrainConfig:
         group, dot, option = key.partition(".")
         if dot:
             given.setdefault(GROUPS[group], {})[option] = value
-        elif key not in ("dataset", "method", "backbone", "weights"):
+        elif key not in ("dataset", "method", "backbone", "weights", *by_data(settings)):
             given[key] = value
     return resolve(str(settings["method"]), str(settings["backbone"]), given)
+
+
+def by_data(settings: Mapping[str, Any]) -> tuple[str, ...]:
+    """Settings that are left to the data.
+
+    >>> by_data({"dataset": "trancos", "steps": "auto", "crop": 256})
+    ('steps',)
+    """
+    return tuple(k for k in auto.CHOSEN if settings.get(k) == AUTO)
 
 
 def starts_from(config: TrainConfig, weights: str | None) -> str:
@@ -79,7 +90,8 @@ def starts_from(config: TrainConfig, weights: str | None) -> str:
 def asked(settings: Mapping[str, Any]) -> dict[str, Any]:
     """The training a cell asks for, every setting spelt out."""
     config = configure(settings)
-    return of_config(config, str(settings["dataset"]), starts_from(config, settings.get("weights")))
+    whole = of_config(config, str(settings["dataset"]), starts_from(config, settings.get("weights")))
+    return whole | dict.fromkeys(by_data(settings), AUTO)
 
 
 def of_config(config: TrainConfig, dataset: str, weights: str) -> dict[str, Any]:
@@ -103,6 +115,8 @@ def done(result: Mapping[str, Any]) -> dict[str, Any]:
     found = _flat({**who, **moved, **own}, loss, network, data, weights)
     method = methods.METHODS.get(str(result["method"]))
     live = {f"loss.{k}" for k in (losses.options(method.loss) if method else ())}
+    chosen = result.get(AUTO)
+    found |= dict.fromkeys((k for k in auto.CHOSEN if k in chosen) if isinstance(chosen, list) else (), AUTO)
     return {k: v for k, v in found.items() if k in live or k not in GONE or v != GONE[k]}
 
 

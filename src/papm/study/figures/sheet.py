@@ -14,6 +14,7 @@ from papm.report.svg import WIDTH, Key
 GAP, TOP, LINE = 24.0, 30.0, 16.0
 SMALL = 11.5  # px of the remarks
 _BOX = re.compile(r'viewBox="0 0 ([\d.]+) ([\d.]+)"')
+_HIT = re.compile(r'<circle class="hit".*?</circle>')  # what answers to the mouse on a page
 _VARIABLE = re.compile(r"var\(--[\w-]+,([^()]*)\)")
 
 
@@ -43,7 +44,7 @@ def sheet(cards: Sequence[Card], title: str, columns: int = 3) -> Markup:
     white = svg.rect(0, 0, widest, y, "fill:#fff")
     whole = svg.document([white, *parts], title, widest, y)
     sized = str(whole).replace("<svg ", f'<svg width="{widest:g}" height="{y:g}" ', 1)
-    return Markup(_VARIABLE.sub(r"\1", sized))
+    return Markup(_VARIABLE.sub(r"\1", _HIT.sub("", sized)))
 
 
 def curves(series: Sequence[Series], title: str, remark: str, x_label: str, y_label: str) -> Card:
