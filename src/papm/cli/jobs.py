@@ -52,7 +52,9 @@ class JobBars:
             bias = o.get("bias")
             figures = [o.get("mae"), o.get("rmse"), 100 * bias if isinstance(bias, float) else None]
             cells = ["–" if v is None else v for v in figures]
-            rows.append([o["name"], o["outcome"], f"{o['step']} of {o['steps']}", *cells, o["seconds"]])
+            task = self.tasks[str(o["name"])]
+            who = f"{task.cell.name}, seed {task.seed}"
+            rows.append([who, o["outcome"], f"{o['step']} of {o['steps']}", *cells, o["seconds"]])
         return rows
 
     def started(self, job: Job) -> None:

@@ -18,7 +18,8 @@ if TYPE_CHECKING:
 
 SELECTIONS = ("last", "val", "test")
 DEFAULT = Path("results")
-Name = Annotated[str, Argument(help="A study of `papm study list`, or a YAML file of one's own.")]
+STUDY = "A study of `papm study list`, or a YAML file of one's own."
+Name = Annotated[str, Argument(help=STUDY)]
 Settings = Annotated[list[str] | None, Argument(help="Settings of every cell: key=value …", show_default=False)]
 ONLY = "Only cells of this row, column, dataset, network or method (a,b: either); repeat for both."
 Only = Annotated[list[str] | None, Option(help=ONLY)]
@@ -50,7 +51,7 @@ def list_studies(results: Places = None, json: Json = False) -> None:
 
 
 def show(
-    name: Name,
+    name: Annotated[str | None, Argument(help=f"{STUDY} All of them with --all.", show_default=False)] = None,
     settings: Settings = None,
     results: Places = None,
     only: Only = None,
@@ -61,9 +62,11 @@ def show(
     json: Json = False,
     html: Annotated[Path | None, Option(help="Write a page to this file.")] = None,
 ) -> None:
-    """Show the paper's figures beside the measured ones.
+    """Show the paper's figures beside the measured ones, and which of its claims they confirm; --all alone shows every table.
 
     Examples:
+
+    papm study show --all
 
     papm study show crowds --only vgg19 --only shanghaitech-a
 
@@ -75,20 +78,29 @@ def show(
     """
     from papm.study import show as shown
     from papm.study import training
+    from papm.study.claims import in_words, judge
 
     one_of("selection", select, SELECTIONS)
+    if name is None:
+        if not everything or markdown or latex or html is not None or only or settings:
+            raise ConfigError("name a study of `papm study list`, or give --all alone (or with --json) for all of them")
+        from papm.cli.study_overview import show_everything
+
+        show_everything(results_of(results), json)
+        return
     if markdown + latex + json + (html is not None) > 1:
         raise ConfigError("give one of --markdown, --latex, --json and --html")
     if latex and everything:
         raise ConfigError("a LaTeX table has one figure per cell; leave out --all or --latex")
     study = study_of(name, only, training.read_settings(settings, {"select": "--select"}))
-    view = shown.view(study, results_of(results), select=select, everything=everything)
+    found = results_of(results)
+    view = shown.view(study, found, select=select, everything=everything)
     if html is not None:
         from papm.study.page import write_page
 
         ui.say(f"Page: {write_page(view, html)}")
     elif json:
-        ui.print_json(shown.to_json(view))
+        ui.print_json({**shown.to_json(view), "claims": [j.to_json() for j in judge(study, found)]})
     elif latex:
         from papm.study.latex import latex as as_latex
 
@@ -98,6 +110,8 @@ def show(
     else:
         ui.table(shown.columns(view), shown.rows(view), title=shown.title(study))
         for words in (shown.caption(view), *view.remarks, *shown.notes(view)):
+            ui.say(words)
+        for words in in_words(judge(study, found)):
             ui.say(words)
         _say_if_nowhere(results)
 

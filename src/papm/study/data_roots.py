@@ -36,7 +36,6 @@ def _places(dataset: str, folders: Sequence[Path]) -> Iterator[Path]:
 
 def lacking(studies: Sequence[Study], request: Request) -> list[str]:
     """Datasets of the cells asked for that cannot be read, for want of a folder."""
-    from papm.study.run import wanted
-
-    asked = dict.fromkeys(str(c.settings["dataset"]) for s in studies for c, _ in wanted(s, request))
+    cells = (c for s in studies for c, _ in s.wanted(request.tiers, request.seeds))
+    asked = dict.fromkeys(str(c.settings["dataset"]) for c in cells)
     return [d for d in asked if d not in request.data and base.reader(d).make is None]

@@ -43,6 +43,7 @@ EVALUATIONS: dict[str, tuple[tuple[str, ...], str | None]] = {
     "game": (("--game",), None),
     "qnrf": (("--localization", "qnrf"), "localization"),
     "nwpu": (("--localization", "nwpu"), "localization"),
+    "radius": (("--localization", "nwpu", "--radius", "4,8"), "localization"),  # within fixed distances
     "train": ((), None),  # the training images
 }
 
@@ -58,6 +59,13 @@ METRICS: dict[str, Metric] = {
     "qnrf-precision": Metric("precision", ("localization", "qnrf", "precision"), "qnrf", 3),
     "qnrf-recall": Metric("recall", ("localization", "qnrf", "recall"), "qnrf", 3),
     "qnrf-auc": Metric("AUC", ("localization", "qnrf", "auc"), "qnrf", 3),
+    **{
+        f"radius{r}-{name.lower()}": Metric(
+            f"{name} within {r} px", ("localization", "radius", str(r), name.lower()), "radius", 3
+        )
+        for r in (4, 8)
+        for name in ("precision", "recall", "F1")
+    },
     "nwpu-precision": Metric("precision", ("localization", "nwpu", "sigma_l", "precision"), "nwpu", 3),
     "nwpu-recall": Metric("recall", ("localization", "nwpu", "sigma_l", "recall"), "nwpu", 3),
     "nwpu-f1": Metric("F1", ("localization", "nwpu", "sigma_l", "f1"), "nwpu", 3),

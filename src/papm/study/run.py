@@ -16,6 +16,7 @@ from papm.data import base, resize
 from papm.engine import auto, run_folder
 from papm.errors import ConfigError, DataError, PapmError
 from papm.files import read_object, write_json
+from papm.report.load import read_counted
 from papm.study import training
 from papm.study.cells import Cell, Study
 from papm.study.metrics import EVALUATIONS, METRICS, answered, evaluation_file, with_evaluation
@@ -92,7 +93,7 @@ def plan(study: Study, results: Sequence[Result], request: Request) -> list[Task
     """The trainings that have no result yet, or all of them (`again`): the first seed of every cell, then the second."""
     have, _ = datasets_given(study, request.data)
     tasks: dict[Path, Task] = {}
-    for cell, seed in wanted(study, request):
+    for cell, seed in study.wanted(request.tiers, request.seeds):
         for part in cell.parts if cell.settings["dataset"] in have else ():
             settings = with_weights(part, request.weights)
             if request.again or not any(_answers(r, settings, seed, request.select, study) for r in results):
@@ -102,22 +103,6 @@ def plan(study: Study, results: Sequence[Result], request: Request) -> list[Task
                     both = f"'{other.cell.name}' and '{cell.name}' are the same training"
                     raise ConfigError(f"{both}; give settings that change what is learned")
     return list(tasks.values())
-
-
-def wanted(study: Study, request: Request) -> list[tuple[Cell, int]]:
-    """Cells and seeds: tier by tier where tiers are asked for, the first seed of every cell before the second."""
-    if not request.tiers:
-        return [(cell, seed) for seed, cell in itertools.product(request.seeds or (0,), study.cells)]
-    out: dict[tuple[int, int], tuple[Cell, int]] = {}
-    for tier in request.tiers:
-        seeds_of = {
-            k: request.seeds or study.seeds(cell, tier) for k, cell in enumerate(study.cells) if study.seeds(cell, tier)
-        }
-        for seed in sorted({s for seeds in seeds_of.values() for s in seeds}):
-            for k, seeds in seeds_of.items():
-                if seed in seeds:
-                    out.setdefault((k, seed), (study.cells[k], seed))
-    return list(out.values())
 
 
 def plan_all(studies: Sequence[Study], results: Sequence[Result], request: Request) -> list[Task]:
@@ -157,6 +142,8 @@ def with_weights(settings: Mapping[str, Any], weights: Mapping[str, str]) -> dic
 
 def _task(cell: Cell, settings: Mapping[str, Any], seed: int, request: Request, metrics: tuple[str, ...]) -> Task:
     dataset = str(settings["dataset"])
+    if settings.get("init") == training.REQUIRED:
+        raise ConfigError(f"'{cell.name}' starts from a trained network: give init=RUN")
     spec = f"{dataset}:{request.data[dataset]}" if dataset in request.data else dataset
     config = training.configure({**settings, "select": request.select})
     kind = training.starts_from(config, settings.get("weights"))
@@ -174,7 +161,9 @@ def slug(settings: Mapping[str, Any], seed: int, select: str) -> str:
     """
     whole, config = training.asked(settings), training.configure(settings)
     special = {k: v for k, v in training.overrides(settings).items() if k in whole or k.startswith("data.")}
-    words = [config.backbone, config.method, *training.words(special)]
+    words = [config.backbone, config.method, *training.words({k: v for k, v in special.items() if k != "init"})]
+    if config.init is not None:
+        words.append("from-checkpoint")
     if chosen := training.by_data(settings):
         words.append("auto" if len(chosen) > 1 else f"{chosen[0]}=auto")
     if settings.get("weights") == training.NONE and training.starts_from(config, None) != training.NONE:
@@ -271,8 +260,16 @@ def collect(task: Task) -> dict[str, Any]:
         values = with_evaluation(values, evaluation, printed)
     if chosen := training.by_data(task.settings):
         values = {**values, training.AUTO: list(chosen)}
+    if errors := _errors(task.folder):
+        values = {**values, "errors": errors}
     write_json(task.result, values)
     return values
+
+
+def _errors(folder: Path) -> str:
+    """Predicted less true count of each test image by name, in one line: results can be compared image by image."""
+    counted = sorted(read_counted(folder / "predictions.csv"), key=lambda c: c.image)
+    return " ".join(f"{c.error:.2f}" for c in counted)
 
 
 def _printed(task: Task, evaluation: str) -> dict[str, Any] | None:

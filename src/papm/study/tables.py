@@ -5,6 +5,7 @@ The paper's tables are the YAML files in `paper/`; a file of one's own has the s
     title: Crowd counting on six datasets
     where: Table 1                      # in the paper
     metrics: [mae, rmse]                # names of `metrics.METRICS`
+    beside: [nae]                       # more of them, which the paper does not print
     all: {backbone: vgg19}              # settings of every cell
     columns:                            # one without a name where there are none
       - {name: ShTech A, dataset: shanghaitech-a}
@@ -14,6 +15,8 @@ The paper's tables are the YAML files in `paper/`; a file of one's own has the s
       - {for: {column: ShTech B, backbone: [vgg19, csrnet]}, crop: 512}
     tiers:                              # what `run --tier 1` trains, and with which seeds (one, when not said)
       - {tier: 1, for: {column: ShTech A}, seeds: [0, 1]}
+    claims:                             # of the paper: in every column that has both rows, or in those named
+      - {row: AL-PAPM, below: DM-Count}
     notes:
       - {text: What is known about a figure., row: AL-PAPM, column: ShTech A}
 
@@ -39,12 +42,26 @@ from papm.data import base
 from papm.errors import ConfigError, unknown
 from papm.study.cells import NAMED, Cell, Choice, Note, Special, Tier, refuse_same
 from papm.study.cells import Study as Study
+from papm.study.claim_forms import read_claim
 from papm.study.metrics import METRICS
 
 FOLDER = Path(__file__).parent / "paper"
 RECIPES = Path(__file__).parent / "recipes"  # studies by which recipes are chosen, and what they reach
 OWN = ("name", "paper", "printed", "quoted")  # keys of a row that are no settings
-KEYS = ("title", "where", "label", "metrics", "all", "columns", "rows", "settings", "tiers", "notes")
+KEYS = (
+    "title",
+    "where",
+    "label",
+    "metrics",
+    "all",
+    "columns",
+    "rows",
+    "settings",
+    "tiers",
+    "claims",
+    "notes",
+    "beside",
+)
 
 
 def names(folder: Path = FOLDER) -> list[str]:
@@ -80,7 +97,8 @@ def parse(values: Mapping[str, Any], name: str, where: str) -> Study:
 
 def _parse(values: Mapping[str, Any], name: str) -> Study:
     _refuse_others("key", values, KEYS)
-    metrics = tuple(_list(values, "metrics") or ["mae", "rmse"])
+    printed = tuple(_list(values, "metrics") or ["mae", "rmse"])
+    metrics = (*printed, *_list(values, "beside"))
     _refuse_others("metric", metrics, METRICS)
     common = _mapping(values.get("all") or {}, "all")
     columns = [{"name": "", **_mapping(c, "a column")} for c in _list(values, "columns") or [{}]]
@@ -90,12 +108,13 @@ def _parse(values: Mapping[str, Any], name: str) -> Study:
     have = {"row": _names("row", rows), "column": _names("column", columns)}
     notes = tuple(_note(n, have) for n in _list(values, "notes"))
     specials = tuple(_special(s) for s in _list(values, "settings"))
-    cells = refuse_same(_cells(common, columns, rows, metrics, notes, specials))
+    cells = refuse_same(_cells(common, columns, rows, printed, notes, specials))
     tiers = tuple(_tier(t) for t in _list(values, "tiers"))
     _refuse_idle("settings", specials, cells)
     _refuse_idle("tiers", tiers, cells)
+    claims = tuple(read_claim(_mapping(c, "a claim"), cells, metrics) for c in _list(values, "claims"))
     where = str(values.get("where", ""))
-    return Study(name, str(values.get("title", name)), metrics, cells, notes, where, specials, tiers)
+    return Study(name, str(values.get("title", name)), metrics, cells, notes, where, specials, tiers, claims)
 
 
 def _cells(

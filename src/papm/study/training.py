@@ -21,13 +21,14 @@ from papm.models.weights import PUBLISHED
 from papm.study.cells import NAMED
 
 RECORDED = ("steps", "crop", "batch")
-IDENTITY = ("dataset", "backbone", "method", "noise", "noise_kind", "correct")
+IDENTITY = ("dataset", "backbone", "method", "noise", "noise_kind", "correct", "init")
 # Settings that no longer exist. Trainings that left them at these values are what they are without them.
 GONE: Mapping[str, Any] = {
     "region": 0, "loss.balance": 0, "loss.w_count": 0, "loss.bounded": False, "loss.sigma_min": 3, "loss.ignore_border": 0,
     "loss.count_weight": 0, "loss.normalizer": "weighted", "loss.reduction": "mean",
 }  # fmt: skip
 AUTO = "auto"  # of crop, batch, steps: what `papm train` chooses by the data
+CHECKPOINT, REQUIRED = "checkpoint", "required"  # `init`: which one is not said; a study may leave it to the command
 NONE, PRETRAINED = "none", "pretrained"  # `weights`: a result knows the file's checksum, not what it was called
 
 
@@ -83,6 +84,8 @@ def by_data(settings: Mapping[str, Any]) -> tuple[str, ...]:
 
 def starts_from(config: TrainConfig, weights: str | None) -> str:
     """Whether the trunk starts from published weights: where there are some, unless `weights` is none."""
+    if config.init is not None:
+        return NONE
     trunk = config.network.get("trunk") or models.info(config.backbone).trunk
     return PRETRAINED if trunk in PUBLISHED and weights != NONE else NONE
 
@@ -100,7 +103,8 @@ def of_config(config: TrainConfig, dataset: str, weights: str) -> dict[str, Any]
     who = {"dataset": dataset, "backbone": config.backbone, "method": config.method}
     moved = {"noise": config.noise, "noise_kind": config.noise_kind}
     options = resize.resolved(dataset, config.options)
-    return _flat({**who, **moved, **own}, config.loss, config.network, options, weights)
+    start = {} if config.init is None else {"init": CHECKPOINT}
+    return {**_flat({**who, **moved, **own}, config.loss, config.network, options, weights), **start}
 
 
 def done(result: Mapping[str, Any]) -> dict[str, Any]:
@@ -113,6 +117,8 @@ def done(result: Mapping[str, Any]) -> dict[str, Any]:
     loss, network, data = (options.get(k) or {} for k in ("loss", "network", "data"))
     weights = PRETRAINED if result.get("weights_sha256") else NONE
     found = _flat({**who, **moved, **own}, loss, network, data, weights)
+    if result.get("init"):
+        found |= {"init": CHECKPOINT, "weights": NONE}
     method = methods.METHODS.get(str(result["method"]))
     live = {f"loss.{k}" for k in (losses.options(method.loss) if method else ())}
     chosen = result.get(AUTO)

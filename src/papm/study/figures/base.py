@@ -82,14 +82,14 @@ def register(figure: Figure) -> Figure:
     return figure
 
 
-def drawn_study(steps: int, methods: Sequence[str], noise: Sequence[float] = (0,), **settings: Any) -> Study:
+def drawn_study(steps: int, methods: Sequence[str], noise: Sequence[float] = (0,), look: str = "crowd") -> Study:
     """Small networks, a row for each method and a column for each distance that training dots are moved by."""
     rows: list[dict[str, Any]] = []
     for name in methods:
         network = {"backbone": "p2pnet", "network.trunk": "tiny"} if name.startswith("p2p") else {"backbone": "tiny"}
         rows.append({"name": name, "method": name, **network})
     columns = [{"name": f"{d:g} px", "noise": d} for d in noise]
-    every = {**DRAWN, "steps": steps, "eval_every": steps, **settings}
+    every = {**DRAWN, "steps": steps, "eval_every": steps, **({} if look == "crowd" else {"data.look": look})}
     return tables.parse({"all": every, "columns": columns, "rows": rows}, "figure", "figure")
 
 

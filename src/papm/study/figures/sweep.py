@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from statistics import fmean
+from typing import Any
 
 from papm.report import axes, svg
 from papm.report.charts import Card
@@ -37,7 +38,8 @@ class Point:
 
 def draw(asked: Asked) -> Made:
     """A chart for each sweep."""
-    cards, values = [], {}
+    cards: list[Card] = []
+    values: dict[str, dict[str, Any]] = {}
     for name in STUDIES:
         study = tables.load(name)
         points, words = measured(study, asked.results)

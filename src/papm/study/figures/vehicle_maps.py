@@ -30,7 +30,7 @@ RADIUS = 6.0  # px of the image
 
 def trainings(steps: int) -> Trainings:
     """The three methods of the paper's figure on drawn vehicles."""
-    return ((drawn_study(steps, METHODS, **{"data.look": "vehicles"}), (0,)),)
+    return ((drawn_study(steps, METHODS, look="vehicles"), (0,)),)
 
 
 def response(one: Prediction) -> tuple[Tensor, int]:
