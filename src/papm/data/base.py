@@ -209,22 +209,12 @@ def open(
     rule, options = resize.take(name, options)
     found = _open(reader(name), root, {k: v for k, v in options.items() if k != HOLDOUT}, on_item)
     if options.get(HOLDOUT) is not None:
-        found = _held_out(found, options[HOLDOUT], name)
+        from papm.data.splits import training_only  # here: it divides what this file defines
+
+        found = training_only(found, options[HOLDOUT], name)
     if not rule:
         return found
     return {split: d.like([rule.apply(sample) for sample in d]) for split, d in found.items()}
-
-
-def _held_out(found: Mapping[str, Dataset], share: Any, name: str) -> dict[str, Dataset]:
-    """The training images alone, a share of them as `test`: always the same share, whatever a run's seed."""
-    from papm.data.splits import hold_out  # here: it divides what this file defines
-
-    if not isinstance(share, int | float) or isinstance(share, bool) or not 0 < share < 1:
-        raise ConfigError(f"{HOLDOUT} is the share of the training images to test on, between 0 and 1, not '{share}'")
-    if "train" not in found:
-        raise DataError(f"{name}: has no training images to hold some out of, only {', '.join(found)}")
-    rest, held = hold_out(found["train"], float(share), seed=0)
-    return {"train": rest, "test": held.subset(range(len(held)), "test")}
 
 
 def _is_path(name: str) -> bool:

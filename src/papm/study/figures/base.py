@@ -20,7 +20,7 @@ from papm.study.results import Result
 from papm.study.run import Request, Task, plan
 
 DRAWN: Mapping[str, Any] = {"dataset": "synthetic", "data.train": 80, "data.test": 40, "device": "cpu"}
-STEPS = 600  # of a small network on drawn scenes: two minutes for three of them on two cores
+STEPS = 600  # of a small network on drawn scenes
 
 
 @dataclass(frozen=True)

@@ -25,7 +25,8 @@ from papm.study.figures.predictions import LONGEST, labels, shown, stacked
 from papm.study.figures.runs import images, read_runs, some
 
 METHODS = ("hd-papm", "al-papm", "p2p-papm")  # the paper's columns
-RADIUS = 6.0  # px of the image
+RADIUS = 3.0  # px of the image
+TOP = 0.8  # of the colours: beyond it they grow dark again
 
 
 def trainings(steps: int) -> Trainings:
@@ -68,7 +69,7 @@ def dilation_map(one: Prediction, radius: float = RADIUS) -> Tensor:
     field, stride = response(one)
     wide = field.clamp(min=0).repeat_interleave(stride, 0).repeat_interleave(stride, 1)[: one.size[0], : one.size[1]]
     level = dilated(wide, radius) / max(float(wide.max()), 1e-12)
-    colours, shade = coloured(level)
+    colours, shade = coloured(TOP * level)
     made = colours * shade[..., None] ** 0.5
     return torch.from_numpy(made.clip(0, 255).astype("uint8")).permute(2, 0, 1).contiguous()
 
