@@ -118,7 +118,9 @@ def plan(
         u, v, flip, grey, contrast, brightness = rng.uniform(size=6)
         # In float32, as `cut_crops` rounds them: both must agree on the size of the scaled image.
         h, w = (max(1, int(np.rint(np.float32(side) * np.float32(s)))) for side in (height, width))
-        x, y = (_corner(place, side, augment) for place, side in ((u, w), (v, h)))
+        border = augment.positions == "border"
+        x = _corner(u, w, augment.crop, augment.margin, border)
+        y = _corner(v, h, augment.crop, augment.margin, border)
         more, lighter = 1 + augment.colour * (2 * contrast - 1), augment.colour * (brightness - 0.5)
         heads[b] = image, x, y, s, flip < augment.flip, grey < augment.grey, more, lighter
         near, far = _crop_points(points[image], x, y, s, w, h, bool(heads[b, 4]), augment)
@@ -134,12 +136,10 @@ def plan(
     return Plan(torch.from_numpy(rows), torch.from_numpy(counts))
 
 
-def _corner(u: float, length: int, augment: Augment) -> int:
-    crop = augment.crop
-    low, high = -augment.margin, length - crop + augment.margin
+def _corner(u: float, length: int, crop: int, margin: int, border: bool = True) -> int:
+    low, high = -margin, length - crop + margin
     if high <= low:  # the image and its margins are no larger than the crop
         return high + min(int(u * (low - high + 1)), low - high)
-    border = augment.positions == "border"
     beyond = (
         min(crop // 2, (high - low) // 4) if border else 0
     )  # more would put most crops of a small image on two places
