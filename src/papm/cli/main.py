@@ -56,7 +56,7 @@ COMMANDS: tuple[tuple[str, str, str, str | None], ...] = (
     ("study", "run", "study_run.run", None),
     ("study", "rank", "study_rank.rank", None),
     ("study", "figure", "study_figure.figure", "Draw a figure of the paper; without a name, list them."),
-    ("study", "results", "study.write_results", "Write what is reached as pages of Markdown."),
+    ("study", "results", "study_overview.write_results", "Write what is reached as pages of Markdown."),
     ("bench", "list", "bench.list_benches", None),
     ("bench", "targets", "bench.targets", None),
     ("bench", "transport", "bench.transport", None),

@@ -1,4 +1,4 @@
-"""`papm study list`, `show`, `results`: tables of trainings, the paper's or one's own."""
+"""`papm study list`, `show`: tables of trainings, the paper's or one's own."""
 
 from __future__ import annotations
 
@@ -26,7 +26,6 @@ Only = Annotated[list[str] | None, Option(help=ONLY)]
 PLACES = "A folder of result files or runs; may be repeated. results/ when it is there."
 Places = Annotated[list[Path] | None, Option(help=PLACES, show_default=False)]
 ALL = "Also results made with other settings, which are named, and other selections."
-OUT = "The first page; those of the tables go into the folder of its name."
 
 
 def list_studies(results: Places = None, json: Json = False) -> None:
@@ -114,20 +113,6 @@ def show(
         for words in in_words(judge(study, found)):
             ui.say(words)
         _say_if_nowhere(results)
-
-
-def write_results(
-    out: Annotated[Path, Option(help=OUT)] = Path("docs/results.md"),
-    results: Places = None,
-) -> None:
-    """Write what is reached as documents: a first page, and one page per table.
-
-    Example: papm study results --out docs/results.md
-    """
-    from papm.study.document import write
-
-    made = write(results_of(results), out)
-    ui.say(f"{made[0]}, and {len(made) - 1} pages in {out.parent / out.stem}")
 
 
 def study_of(name: str, only: list[str] | None, settings: Mapping[str, Any]) -> Study:

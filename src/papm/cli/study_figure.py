@@ -54,7 +54,8 @@ def figure(
         raise ConfigError(f"at least one image is needed, not {images}")
     if runs is None and chosen.trainings is not None:
         runs = _train(chosen, steps, trained, jobs)
-    made = chosen.draw(Asked(tuple(runs or ()), data, split, results_of(results), images, device))
+    with ui.err.status(f"drawing {name}"):
+        made = chosen.draw(Asked(tuple(runs or ()), data, split, results_of(results), images, device))
     path = made.save(out or Path(f"{name}{made.suffix}"))
     if json:
         ui.print_json({"figure": name, "file": str(path), "values": made.values})

@@ -1,14 +1,20 @@
-"""`papm study show --all`: every table and every claim of the paper."""
+"""`papm study show --all` and `results`: every table and every claim of the paper."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+from typer import Option
 
 from papm.cli import ui
+from papm.cli.study import Places, results_of
 
 if TYPE_CHECKING:
     from papm.study.results import Result
+
+OUT = "The first page; those of the tables go into the folder of its name."
 
 
 def show_everything(results: Sequence[Result], json: bool) -> None:
@@ -27,3 +33,17 @@ def show_everything(results: Sequence[Result], json: bool) -> None:
         ui.say(view.remarks[0])
     ui.table(claims.HEAD, claims.rows(judged), title="Claims of the paper, with today's settings")
     ui.say(claims.counted(judged).capitalize() + ".")
+
+
+def write_results(
+    out: Annotated[Path, Option(help=OUT)] = Path("docs/results.md"),
+    results: Places = None,
+) -> None:
+    """Write what is reached as documents: a first page, and one page per table.
+
+    Example: papm study results --out docs/results.md
+    """
+    from papm.study.document import write
+
+    made = write(results_of(results), out)
+    ui.say(f"{made[0]}, and {len(made) - 1} pages in {out.parent / out.stem}")

@@ -29,6 +29,7 @@ from papm.structures import Sample
 from papm.study.figures.base import Asked, Figure, Made, Trainings, drawn_study, register
 from papm.study.figures.runs import PAIRS, Trained, images, interval, read_runs, resamples
 from papm.study.figures.sheet import sheet
+from papm.study.show import text_of
 from papm.text import n_of
 
 FARTHEST = 16.0  # px
@@ -85,9 +86,21 @@ def draw(asked: Asked) -> Made:
     every = {key: _measured(each, len(samples)) for key, each in found.items()}
     where = f"{n_of(len(samples), 'image')} of {dataset.name}, {runs[0].config.backbone}; whiskers: 95 % over images."
     cards = [
-        _card(every, runs, "spread", "Spread of peaks", "root mean square, px", f"Around the true centres. {where}"),
         _card(
-            every, runs, "bias", "Bias of peaks", "|mean offset|, px", "Small beside the spread: no side is preferred."
+            every,
+            runs,
+            "spread",
+            "Spread of peaks",
+            "root mean square, px",
+            f"Around the true centres, by how far training dots were moved. {where}",
+        ),
+        _card(
+            every,
+            runs,
+            "bias",
+            "Bias of peaks",
+            "|mean offset|, px",
+            "Mean offset of all pairs; 0: no side is preferred.",
         ),
         _card(
             every,
@@ -142,8 +155,9 @@ def _compared(found: Mapping[tuple[str, float], Sequence[Offsets]], n: int) -> A
             (a, drawn_a), (b, drawn_b) = (_resampled(found[m, moved], n)["spread"] for m in (ours, base))
             low, high = interval(drawn_a - drawn_b)
             verdict = "more consistent" if high < 0 else "less consistent" if low > 0 else "no difference beyond chance"
+            ends = [text_of(v, 2, "+") for v in (a - b, low, high)]
             moving = f"{ours} less {base}, dots moved by {moved:g} px"
-            words = f"{moving}: spread {a - b:+.2f} px (95 % {low:+.2f} to {high:+.2f}): {verdict}"
+            words = f"{moving}: spread {ends[0]} px (95 % {ends[1]} to {ends[2]}): {verdict}"
             yield {
                 "method": ours, "base": base, "noise": moved, "difference": a - b, "low": low, "high": high,
                 "verdict": verdict, "words": words,
