@@ -107,6 +107,12 @@ def test_what_is_missing_or_of_another_recipe_is_not_measured() -> None:
     assert old.verdict == "not measured" and old.remark == "results of different recipes"
 
 
+def test_claims_about_cells_that_are_left_out_are_left_out() -> None:
+    whole = study(BELOW, {**BELOW, "change": ["0 px", "8 px"]})
+    assert len(judge(whole, [])) == 3 and len(judge(whole.only(["0 px"]), [])) == 1
+    assert judge(whole.only(["ours"]), []) == []
+
+
 def test_one_seed_without_any_interval_confirms_nothing() -> None:
     results = [result("dm-count", HARD, errors=""), result("al-papm", [1.0] * 4, errors="not numbers")]
     assert first(results, BELOW).verdict == "not confirmed" and first(results, BELOW).ends is None

@@ -72,9 +72,9 @@ def run(
         again=again,
         tiers=tiers,
     )
+    tasks = plan_all(studies, read([results]) if results.exists() else [], request)
     if missing := lacking(studies, request):
         ui.note(f"Left out, for want of --data DATASET=FOLDER: cells on {', '.join(missing)}.")
-    tasks = plan_all(studies, read([results]) if results.exists() else [], request)
     if dry_run:
         _print_commands(tasks)
     elif tasks:

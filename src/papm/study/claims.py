@@ -91,15 +91,16 @@ class Judged:
 
 
 def judge(study: Study, results: Sequence[Result]) -> list[Judged]:
-    """Every claim of a study, column by column."""
-    if not study.claims:
-        return []
-    groups = view(study, results).groups()
-    return [
-        _judged(study, claim, columns, groups)
+    """Every claim of a study, column by column; those about cells that were left out of it are too."""
+    have = {(c.row, c.column) for c in study.cells}
+    asked = [
+        (claim, columns)
         for claim in study.claims
         for columns in ([claim.columns] if claim.change else [(c,) for c in claim.columns])
+        if all((row, column) in have for row in (claim.row, *claim.others) for column in columns)
     ]
+    groups = view(study, results).groups() if asked else {}
+    return [_judged(study, claim, columns, groups) for claim, columns in asked]
 
 
 def _judged(study: Study, claim: Claim, columns: tuple[str, ...], groups: Groups) -> Judged:
