@@ -80,6 +80,9 @@ class TrainConfig:
     colour: float = 0.0  # contrast changes by at most this share, brightness by half of it
     scale_min: float = 1.0  # random resizing, log-uniform between these two
     scale_max: float = 1.0
+    positions: Literal["border", "uniform"] = (
+        "border"  # of crops: some moved inside from beyond the border, or anywhere alike
+    )
     margin: int = 0  # pixels on each side of a crop that the network sees and the loss does not
     noise: float = 0.0  # training points are moved by this many pixels once, before training
     noise_kind: Literal["ring", "disc", "gaussian"] = "ring"
@@ -169,8 +172,8 @@ class TrainConfig:
 # Settings that a result records under options.training; what it does not record had its default.
 LEARNING = (
     "optimizer", "lr", "trunk_lr", "loss_lr", "weight_decay", "warmup", "schedule", "clip", "ema",
-    "margin", "correct", "correct_kind", "flip", "turn", "grey", "colour", "scale_min", "scale_max", "count",
-    "watch",
+    "margin", "correct", "correct_kind", "flip", "turn", "grey", "colour", "scale_min", "scale_max", "positions",
+    "count", "watch",
 )  # fmt: skip
 
 

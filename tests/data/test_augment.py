@@ -167,6 +167,17 @@ def test_the_border_of_an_image_is_seen_a_third_as_often_as_its_middle(margin: i
     assert (corners[: 200 - inner + 1] > 0).all()
 
 
+def test_uniform_positions_take_every_place_alike() -> None:
+    draws = 137 * 20  # 200 - 64 + 1 places
+    corners = np.bincount([_corner((k + 0.5) / draws, 200, 64, 0, border=False) for k in range(draws)])
+    assert len(corners) == 137 and (corners == 20).all()
+    size, points = [(200, 200)], [np.zeros((0, 3), np.float32)]
+    first, second = (
+        plan(0, Augment(64, positions=p), size, points, seed=0, batch=64).rows for p in ("border", "uniform")
+    )
+    assert not torch.equal(first, second)
+
+
 def test_a_margin_lets_the_border_fall_into_the_seen_part() -> None:
     augment = Augment(crop=64, margin=16)
     low = high = 0

@@ -7,9 +7,10 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
+from papm.data import base
 from papm.data.base import Dataset
-from papm.data.splits import Splits, choose, hold_out
-from papm.errors import DataError
+from papm.data.splits import Splits, choose, hold_out, training_only
+from papm.errors import ConfigError, DataError
 from papm.structures import Sample
 
 
@@ -68,6 +69,22 @@ def test_nothing_can_be_held_out_of_one_image(n: int) -> None:
 def disjoint(splits: Splits) -> bool:
     train, test = set(names(splits.train)), set(names(splits.test))
     return not train & test and not train & set(names(splits.monitor))
+
+
+def test_settings_can_be_chosen_without_the_test_images() -> None:
+    parts = {split: dataset(split, 10) for split in ("train", "val", "test")}
+    made = training_only(parts, 0.3, "made")
+    assert set(made) == {"train", "test"} and made["test"].split == "test" and len(made["test"]) == 3
+    assert {*names(made["train"]), *names(made["test"])} == {f"train{k}" for k in range(10)}
+    assert names(training_only(parts, 0.3, "made")["test"]) == names(made["test"])
+    with pytest.raises(DataError, match="no training images"):
+        training_only({"test": parts["test"]}, 0.3, "made")
+    for share in (0, 1, -0.5, "half", True, None):
+        with pytest.raises(ConfigError, match="share of the training images"):
+            training_only(parts, share, "made")
+    opened = base.open("synthetic", train=5, test=2, size=32, count="1-2", holdout=0.4)
+    assert [s.name for s in opened["test"]] and all("train" in s.name for d in opened.values() for s in d)
+    assert len(opened["test"]) == 2 and len(opened["train"]) == 3
 
 
 def test_select_val_holds_out_of_the_training_images() -> None:

@@ -82,10 +82,14 @@ def test_every_fold_is_a_training(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", tables.names())
+@pytest.mark.parametrize("name", [*tables.names(), *tables.names(tables.RECIPES)])
 def test_the_commands_of_the_papers_tables_ask_for_their_cells(name: str, tmp_path: Path) -> None:
     """What a command line says, resolved as `papm train` does, is the training of the cell."""
     table = tables.load(name)
+    if any(c.settings.get("init") == training.REQUIRED for c in table.cells):
+        with pytest.raises(ConfigError, match="starts from a trained network: give init=RUN"):
+            run.plan(table, [], request(tmp_path, data=dict.fromkeys(table.datasets, str(tmp_path))))
+        table = table.with_settings({"init": "trained"})
     tasks = run.plan(table, [], request(tmp_path, data=dict.fromkeys(table.datasets, str(tmp_path))))
     assert len({t.folder for t in tasks}) == len(tasks)
     for task in tasks:
@@ -96,6 +100,8 @@ def test_the_commands_of_the_papers_tables_ask_for_their_cells(name: str, tmp_pa
         config = training.resolve(words[words.index("--method") + 1], words[words.index("--backbone") + 1], given)
         weights = training.PRETRAINED if "--weights" in words else training.NONE
         made = training.of_config(config, str(task.settings["dataset"]), weights)
+        assert not set(training.by_data(task.settings)) & set(pairs)  # left to `papm train`
+        made |= dict.fromkeys(training.by_data(task.settings), training.AUTO)
         assert training.differences(training.asked(task.settings), made) == {}
 
 
@@ -205,3 +211,100 @@ def test_complaints(tmp_path: Path) -> None:
 
 def test_study_files_travel_with_the_package() -> None:
     assert all(yaml.safe_load(p.read_text(encoding="utf-8")) for p in tables.FOLDER.glob("*.yaml"))
+
+
+# -- tiers, several studies, what is left to the data --------------------------------------------------------------------
+
+TIERS = [{"tier": 1, "for": {"row": "B"}, "seeds": [0, 1]}, {"tier": 2}]
+
+
+def test_a_tier_has_its_cells_and_seeds(tmp_path: Path) -> None:
+    def asked(**changes: Any) -> list[tuple[str, int]]:
+        return [(t.cell.row, t.seed) for t in run.plan(study(tiers=TIERS), [], request(tmp_path, **changes))]
+
+    assert asked(tiers=(1,), seeds=()) == [("B", 0), ("B", 1)]
+    assert asked(tiers=(1, 2), seeds=()) == [("B", 0), ("B", 1), ("A", 0)]
+    assert asked(tiers=(1,), seeds=(5,)) == [("B", 5)]
+    assert asked() == [("A", 0), ("B", 0)]
+
+
+@pytest.mark.parametrize(
+    ("tier", "said"),
+    [
+        ({"tier": 1, "for": {"row": "C"}}, "tiers are for row 'C', which the table does not have"),
+        ({"tier": "first"}, "a tier is written"),
+        ({"tier": 1, "seeds": []}, "a tier is written"),
+        ({"tier": 1, "seeds": [-1]}, "a tier is written"),
+        ({"tier": 1, "seed": [0]}, "unknown key of a tier 'seed'"),
+    ],
+)
+def test_tiers_that_are_refused(tier: dict[str, Any], said: str) -> None:
+    with pytest.raises(ConfigError, match=said):
+        study(tiers=[tier])
+
+
+def test_several_studies_share_trainings_and_first_seeds_come_first(tmp_path: Path) -> None:
+    other = study(metrics=["mae", "game1"], rows=[{"name": "again A", "method": "gaussian"}])
+    tasks = run.plan_all([study(), other], [], request(tmp_path, seeds=(0, 1)))
+    assert [t.seed for t in tasks] == [0, 0, 1, 1] and len({t.folder for t in tasks}) == 4
+    shared = next(t for t in tasks if "gaussian" in t.name)
+    assert shared.metrics == ("mae", "game1") and shared.evaluations == ("game",)
+
+
+def test_studies_without_data_are_left_out_of_several(tmp_path: Path) -> None:
+    cars = tables.load("cars")
+    assert {t.cell.row for t in run.plan_all([study(), cars], [], request(tmp_path))} == {"A", "B"}
+    with pytest.raises(ConfigError, match="have no such dataset"):
+        run.plan_all([study(), cars], [], request(tmp_path, data={"trancos": str(tmp_path)}))
+    with pytest.raises(ConfigError, match="study 'cars' needs"):
+        run.plan_all([cars], [], request(tmp_path))
+
+
+def test_what_is_left_to_the_data_is_not_said_and_results_remember_it(tmp_path: Path) -> None:
+    left = study(all={**CELL, "steps": "auto", "crop": "auto"}).only(["A"])
+    (task,) = run.plan(left, [], request(tmp_path))
+    words = run.train_words(task, resume=False)
+    assert task.folder.name == "tiny-gaussian-auto-s0"
+    assert not any(w.startswith(("steps=", "crop=")) for w in words) and any(w.startswith("batch=") for w in words)
+    begin(task, steps=2500, crop=96)
+    (again,) = run.plan(left, [], request(tmp_path))
+    assert again.folder == task.folder and again.steps == 2500
+    done = {**{k: task.settings[k] for k in training.NAMED}, "seed": 0, "select": "last", "mae": 2.0, "steps": 2500}
+    (task.folder / "result.json").write_text(json.dumps({**done, "options": {"crop": 96, "batch": 8}}))
+    assert run.collect(task)["auto"] == ["crop", "steps"]
+    known = json.loads(task.result.read_text())
+    settings = training.done(known)
+    assert settings["steps"] == settings["crop"] == "auto" and settings["batch"] == 8
+    explicit = training.done({k: v for k, v in known.items() if k != "auto"})
+    assert "steps" in training.differences(training.asked(task.settings), explicit)
+
+
+def test_errors_of_images_are_kept_by_name(tmp_path: Path) -> None:
+    (task,) = run.plan(study().only(["A"]), [], request(tmp_path))
+    begin(task)
+    (task.folder / "result.json").write_text(json.dumps({"mae": 2.0}))
+    (task.folder / "predictions.csv").write_text("image,predicted,truth\nb,9,4\na,1.25,2\n")
+    assert run.collect(task)["errors"] == "-0.75 5.00"
+
+
+def test_a_network_that_goes_on_from_a_checkpoint_is_another_training(tmp_path: Path) -> None:
+    plain, started = ({**CELL, "method": "gaussian", **more} for more in ({}, {"init": "runs/first"}))
+    assert training.differences(training.asked(plain), training.asked(started)) == {"init": "checkpoint"}
+    assert run.slug(started, 0, "last") == "tiny-gaussian-from-checkpoint-s0"
+    kept = {**{k: plain[k] for k in training.NAMED}, "init": "first", "steps": 1}
+    assert training.done(kept)["init"] == "checkpoint"
+
+
+def test_datasets_are_found_where_papm_data_says(tmp_path: Path) -> None:
+    from papm.study.data_roots import found_in
+
+    cars = tables.load("cars")
+    home = tmp_path / "PUCPR+_devkit" / "data"
+    for part in ("Images", "Annotations", "ImageSets"):
+        (home / part).mkdir(parents=True)
+    (home / "ImageSets" / "train.txt").write_text("")
+    assert found_in(str(tmp_path), [cars], {"carpk": "mine"}) == {"carpk": "mine", "pucpr": str(tmp_path)}
+    assert found_in(str(tmp_path), [cars], {"pucpr": "mine"})["pucpr"] == "mine"
+    assert found_in(None, [cars], {}) == {}
+    with pytest.raises(DataError, match=r"PAPM_DATA: .*no such folder"):
+        found_in(str(tmp_path / "none"), [cars], {})

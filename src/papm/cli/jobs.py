@@ -45,6 +45,18 @@ class JobBars:
         """Trainings whose result is written."""
         return sum(o["outcome"] == "done" for o in self.outcomes)
 
+    def summary(self) -> list[list[object]]:
+        """What became of each training, for a table."""
+        rows: list[list[object]] = []
+        for o in self.outcomes:
+            bias = o.get("bias")
+            figures = [o.get("mae"), o.get("rmse"), 100 * bias if isinstance(bias, float) else None]
+            cells = ["–" if v is None else v for v in figures]
+            task = self.tasks[str(o["name"])]
+            who = f"{task.cell.name}, seed {task.seed}"
+            rows.append([who, o["outcome"], f"{o['step']} of {o['steps']}", *cells, o["seconds"]])
+        return rows
+
     def started(self, job: Job) -> None:
         """A bar for the job."""
         ui.note(f"{job.name}: started")
@@ -56,7 +68,7 @@ class JobBars:
         if outcome == "done":
             try:
                 values = collect(task)
-                figures = {k: values.get(k) for k in ("mae", "rmse", "mae_best_on_test")}
+                figures = {k: values.get(k) for k in ("mae", "rmse", "bias", "mae_best_on_test")}
                 said = f"MAE {values['mae']:.2f} after {seconds:.0f} s" if values.get("mae") is not None else said
             except PapmError as error:
                 outcome, said = "failed", str(error)
@@ -65,6 +77,7 @@ class JobBars:
         ui.note(f"{job.name}: {said}")
         self.outcomes.append(
             {"name": job.name, "outcome": outcome, "run": str(task.folder), "result": str(task.result), **figures}
+            | {"seconds": round(seconds, 1), "step": _step(job), "steps": task.steps}
         )
         if job.name in self.bars:
             self.progress.remove_task(self.bars.pop(job.name))
@@ -79,7 +92,7 @@ class JobBars:
         self.looked = now
         steps = {job.name: _step(job) for job in running}
         for name, step in steps.items():
-            self.progress.update(self.bars[name], completed=step)
+            self.progress.update(self.bars[name], completed=step, total=self.tasks[name].steps)
         self.log(lambda: "; ".join(f"{name}: step {step}/{self.tasks[name].steps}" for name, step in steps.items()))
 
 

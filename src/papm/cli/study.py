@@ -1,4 +1,4 @@
-"""`papm study list`, `show`, `results`: tables of trainings, the paper's or one's own."""
+"""`papm study list`, `show`: tables of trainings, the paper's or one's own."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ if TYPE_CHECKING:
 
 SELECTIONS = ("last", "val", "test")
 DEFAULT = Path("results")
-Name = Annotated[str, Argument(help="A study of `papm study list`, or a YAML file of one's own.")]
+STUDY = "A study of `papm study list`, or a YAML file of one's own."
+Name = Annotated[str, Argument(help=STUDY)]
 Settings = Annotated[list[str] | None, Argument(help="Settings of every cell: key=value …", show_default=False)]
 ONLY = "Only cells of this row, column, dataset, network or method (a,b: either); repeat for both."
 Only = Annotated[list[str] | None, Option(help=ONLY)]
 PLACES = "A folder of result files or runs; may be repeated. results/ when it is there."
 Places = Annotated[list[Path] | None, Option(help=PLACES, show_default=False)]
 ALL = "Also results made with other settings, which are named, and other selections."
-OUT = "The first page; those of the tables go into the folder of its name."
 
 
 def list_studies(results: Places = None, json: Json = False) -> None:
@@ -36,9 +36,9 @@ def list_studies(results: Places = None, json: Json = False) -> None:
     from papm.study import tables
     from papm.study.show import measured
 
-    found = _results(results)
+    found = results_of(results)
     rows = []
-    for name in tables.names():
+    for name in [*tables.names(), *tables.names(tables.RECIPES)]:
         study = tables.load(name)
         rows.append([name, study.title, study.where.partition(",")[0], len(study.cells), measured(study, found)])
     if json:
@@ -50,7 +50,7 @@ def list_studies(results: Places = None, json: Json = False) -> None:
 
 
 def show(
-    name: Name,
+    name: Annotated[str | None, Argument(help=f"{STUDY} All of them with --all.", show_default=False)] = None,
     settings: Settings = None,
     results: Places = None,
     only: Only = None,
@@ -61,9 +61,11 @@ def show(
     json: Json = False,
     html: Annotated[Path | None, Option(help="Write a page to this file.")] = None,
 ) -> None:
-    """Show the paper's figures beside the measured ones.
+    """Show the paper's figures beside the measured ones, and which of its claims they confirm; --all alone shows every table.
 
     Examples:
+
+    papm study show --all
 
     papm study show crowds --only vgg19 --only shanghaitech-a
 
@@ -75,20 +77,29 @@ def show(
     """
     from papm.study import show as shown
     from papm.study import training
+    from papm.study.claims import in_words, judge
 
     one_of("selection", select, SELECTIONS)
+    if name is None:
+        if not everything or markdown or latex or html is not None or only or settings:
+            raise ConfigError("name a study of `papm study list`, or give --all alone (or with --json) for all of them")
+        from papm.cli.study_overview import show_everything
+
+        show_everything(results_of(results), json)
+        return
     if markdown + latex + json + (html is not None) > 1:
         raise ConfigError("give one of --markdown, --latex, --json and --html")
     if latex and everything:
         raise ConfigError("a LaTeX table has one figure per cell; leave out --all or --latex")
     study = study_of(name, only, training.read_settings(settings, {"select": "--select"}))
-    view = shown.view(study, _results(results), select=select, everything=everything)
+    found = results_of(results)
+    view = shown.view(study, found, select=select, everything=everything)
     if html is not None:
         from papm.study.page import write_page
 
         ui.say(f"Page: {write_page(view, html)}")
     elif json:
-        ui.print_json(shown.to_json(view))
+        ui.print_json({**shown.to_json(view), "claims": [j.to_json() for j in judge(study, found)]})
     elif latex:
         from papm.study.latex import latex as as_latex
 
@@ -99,21 +110,9 @@ def show(
         ui.table(shown.columns(view), shown.rows(view), title=shown.title(study))
         for words in (shown.caption(view), *view.remarks, *shown.notes(view)):
             ui.say(words)
+        for words in in_words(judge(study, found)):
+            ui.say(words)
         _say_if_nowhere(results)
-
-
-def write_results(
-    out: Annotated[Path, Option(help=OUT)] = Path("docs/results.md"),
-    results: Places = None,
-) -> None:
-    """Write what is reached as documents: a first page, and one page per table.
-
-    Example: papm study results --out docs/results.md
-    """
-    from papm.study.document import write
-
-    made = write(_results(results), out)
-    ui.say(f"{made[0]}, and {len(made) - 1} pages in {out.parent / out.stem}")
 
 
 def study_of(name: str, only: list[str] | None, settings: Mapping[str, Any]) -> Study:
@@ -124,7 +123,8 @@ def study_of(name: str, only: list[str] | None, settings: Mapping[str, Any]) -> 
     return study.with_settings(settings) if settings else study
 
 
-def _results(places: list[Path] | None) -> list[Result]:
+def results_of(places: list[Path] | None) -> list[Result]:
+    """The results in these places, or those in `results/` where it is there."""
     from papm.study.results import read
 
     if places:

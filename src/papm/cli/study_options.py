@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from papm.errors import ConfigError
+
+if TYPE_CHECKING:
+    from papm.study.cells import Study
 
 
 def read_pairs(given: list[str] | None, form: str) -> dict[str, str]:
@@ -53,4 +58,23 @@ def read_seeds(text: str) -> tuple[int, ...]:
         found = ()
     if not found or min(found) < 0:
         raise ConfigError(f"--seeds is whole numbers separated by commas, such as 0,1,2; got '{text}'")
+    return found
+
+
+def read_tiers(text: str | None, studies: Sequence[Study]) -> tuple[int, ...]:
+    """Whole numbers from `1,2`, each a tier of one of the studies.
+
+    >>> read_tiers(None, [])
+    ()
+    """
+    if text is None:
+        return ()
+    known = {t.number for s in studies for t in s.tiers}
+    try:
+        found = tuple(dict.fromkeys(int(t) for t in text.split(",")))
+    except ValueError:
+        found = ()
+    if not found or not known.issuperset(found):
+        have = f"tiers {', '.join(map(str, sorted(known)))}" if known else "no tiers"
+        raise ConfigError(f"--tier is whole numbers separated by commas; got '{text}', and the study has {have}")
     return found

@@ -3,31 +3,37 @@
 from __future__ import annotations
 
 import shlex
+from os import environ
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
-from typer import Exit, Option
+from typer import Argument, Exit, Option
 
 from papm.cli import ui
 from papm.cli.options import Jobs, Json, Weights, one_of
-from papm.cli.study import DEFAULT, SELECTIONS, Name, Only, Settings, study_of
-from papm.cli.study_options import read_pairs, read_seeds, read_weights
+from papm.cli.study import DEFAULT, SELECTIONS, Only, Settings, study_of
+from papm.cli.study_options import read_pairs, read_seeds, read_tiers, read_weights
 from papm.text import n_of
 
 if TYPE_CHECKING:
     from papm.study.run import Task
 
-FOLDERS = "DATASET=FOLDER, once for each dataset."
+FOLDERS = "DATASET=FOLDER, once for each dataset; others are looked for in the folder that PAPM_DATA names."
+SEVERAL = "A study of `papm study list`, or a YAML file; several (a,b) share one queue."
+TIER = "Only cells of these tiers of the study, such as 1 or 1,2, with the seeds that they have there."
 
 
 def run(
-    name: Name,
+    name: Annotated[str, Argument(help=SEVERAL)],
     settings: Settings = None,
-    data: Annotated[list[str] | None, Option(help=FOLDERS, show_default=False)] = None,
+    data: Annotated[list[str] | None, Option("--data", "--data-root", help=FOLDERS, show_default=False)] = None,
     weights: Weights = None,
     out: Annotated[Path, Option(help="Where the run folders go.")] = Path("runs"),
     results: Annotated[Path, Option(help="Where results are looked for and written.")] = DEFAULT,
-    seeds: Annotated[str, Option(help="Seeds, such as 0,1,2.")] = "0",
+    seeds: Annotated[
+        str | None, Option(help="Seeds, such as 0,1,2; 0, or those of the tier.", show_default=False)
+    ] = None,
+    tier: Annotated[str | None, Option(help=TIER, show_default=False)] = None,
     select: Annotated[str, Option(help="How weights are chosen: last, val or test.")] = "last",
     only: Only = None,
     jobs: Jobs = 1,
@@ -42,28 +48,33 @@ def run(
 
     papm study run crowds --data shanghaitech-a=data/ShanghaiTech --only vgg19 --seeds 0,1,2 --jobs 6
 
+    papm study run crowds,trancos,cars --tier 2 --jobs 10 --minutes 9
+
     papm study run mine.yaml --out runs/mine steps=2000 device=cpu
     """
     from papm.study import training
+    from papm.study.data_roots import found_in, lacking
     from papm.study.results import read
-    from papm.study.run import Request, datasets_given, plan
+    from papm.study.run import Request, plan_all
 
     one_of("selection", select, SELECTIONS)
     taken = {"seed": "--seeds", "select": "--select", "weights": "--weights"}
-    study = study_of(name, only, training.read_settings(settings, taken))
+    own = training.read_settings(settings, taken)
+    studies = [study_of(each, only, own) for each in name.split(",")]
+    tiers = read_tiers(tier, studies)
     request = Request(
-        data=read_pairs(data, "--data DATASET=FOLDER"),
+        data=found_in(environ.get("PAPM_DATA"), studies, read_pairs(data, "--data DATASET=FOLDER")),
         weights=read_weights(weights),
         out=out,
         results=results,
-        seeds=read_seeds(seeds),
+        seeds=read_seeds(seeds) if seeds is not None else () if tiers else (0,),
         select=select,
         again=again,
+        tiers=tiers,
     )
-    _, lacking = datasets_given(study, request.data)
-    if lacking:
-        ui.note(f"Left out, for want of --data DATASET=FOLDER: cells on {', '.join(lacking)}.")
-    tasks = plan(study, read([results]) if results.exists() else [], request)
+    tasks = plan_all(studies, read([results]) if results.exists() else [], request)
+    if missing := lacking(studies, request):
+        ui.note(f"Left out, for want of --data DATASET=FOLDER: cells on {', '.join(missing)}.")
     if dry_run:
         _print_commands(tasks)
     elif tasks:
@@ -89,11 +100,13 @@ def _work_off(tasks: list[Task], jobs: int, minutes: float | None, json: bool) -
 
     bars, stopped = work_off_tasks(tasks, jobs, minutes)
     done = f"{bars.done} of {n_of(len(tasks), 'training')} done"
+    if json:
+        ui.print_json(bars.outcomes)
+    elif bars.outcomes:
+        ui.table(["training", "outcome", "step", "MAE", "RMSE", "bias %", "seconds"], bars.summary())
     if stopped:
         ui.note(f"Stopped; {done}. The same command goes on.")
-    elif json:
-        ui.print_json(bars.outcomes)
-    else:
+    elif not json:
         ui.say(f"{done}; results are in {tasks[0].result.parents[1]}.")
     if stopped or bars.done < len(tasks):
         raise Exit(1)

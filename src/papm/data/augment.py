@@ -39,6 +39,7 @@ class Augment:
     colour: float = 0.0
     scale_min: float = 1.0
     scale_max: float = 1.0
+    positions: str = "border"
     margin: int = 0
     halo: float = 0.0  # points this far outside the crop travel along, for targets that reach across its border
     labelled: bool = False  # the class of each point travels along
@@ -104,7 +105,7 @@ def plan(
 
     An image smaller than the crop is placed at random inside it. In a larger one crops may reach beyond its border and are
     then moved inside, at most a sixth of them at each end: drawn uniformly they would show the outermost pixels an eighth as
-    often as the middle, and counts come out too low there (docs/notebook/counts-too-low.md).
+    often as the middle, and counts come out too low there (docs/notebook/counts-too-low.md); `positions="uniform"` does so.
     """
     first = (step * world + rank) * batch
     order = sample_order(seed, first, batch, len(sizes))
@@ -120,8 +121,9 @@ def plan(
         u, v, flip, grey, contrast, brightness, way = rng.uniform(size=7)
         # In float32, as `cut_crops` rounds them: both must agree on the size of the scaled image.
         h, w = (max(1, int(np.rint(np.float32(side) * np.float32(s)))) for side in (height, width))
-        x = _corner(u, w, augment.crop, augment.margin)
-        y = _corner(v, h, augment.crop, augment.margin)
+        border = augment.positions == "border"
+        x = _corner(u, w, augment.crop, augment.margin, border)
+        y = _corner(v, h, augment.crop, augment.margin, border)
         more, lighter = 1 + augment.colour * (2 * contrast - 1), augment.colour * (brightness - 0.5)
         turn = int(way * 8) if augment.turn else int(flip < augment.flip)
         heads[b] = image, x, y, s, turn, grey < augment.grey, more, lighter
@@ -138,11 +140,13 @@ def plan(
     return Plan(torch.from_numpy(rows), torch.from_numpy(counts))
 
 
-def _corner(u: float, length: int, crop: int, margin: int) -> int:
+def _corner(u: float, length: int, crop: int, margin: int, border: bool = True) -> int:
     low, high = -margin, length - crop + margin
     if high <= low:  # the image and its margins are no larger than the crop
         return high + min(int(u * (low - high + 1)), low - high)
-    beyond = min(crop // 2, (high - low) // 4)  # more would put most crops of a small image on two places
+    beyond = (
+        min(crop // 2, (high - low) // 4) if border else 0
+    )  # more would put most crops of a small image on two places
     return min(max(low, low - beyond + int(u * (high - low + 2 * beyond + 1))), high)
 
 

@@ -27,6 +27,7 @@ from papm.text import Brief, n_of
 
 logger = logging.getLogger(__name__)
 
+HOLDOUT = "holdout"  # option of every dataset: the published test images stay unseen, a share of the training images is tested
 BORDER = 1e-3  # px beyond W or H that still mean W or H: what rounding to three decimals leaves
 
 
@@ -200,12 +201,17 @@ def open(
     """Open a dataset: `open("shanghaitech-a", root)` -> {"train": Dataset, "test": Dataset}.
 
     Annotations are parsed and image headers read here; pixels only when asked for. Besides the options of the format, those
-    of `papm.data.resize` show the images at another size. `on_item(done, total)` is called after each image.
+    of `papm.data.resize` show the images at another size, and `holdout=0.3` gives training images alone, that share of them
+    as "test", to choose settings without the published test images. `on_item(done, total)` is called after each image.
     """
     if name not in READERS and root is None and _is_path(name):
         raise ConfigError(f"'{name}' is a path, not the name of a dataset; write {_call(name)}")
     rule, options = resize.take(name, options)
-    found = _open(reader(name), root, options, on_item)
+    found = _open(reader(name), root, {k: v for k, v in options.items() if k != HOLDOUT}, on_item)
+    if options.get(HOLDOUT) is not None:
+        from papm.data.splits import training_only  # here: it divides what this file defines
+
+        found = training_only(found, options[HOLDOUT], name)
     if not rule:
         return found
     return {split: d.like([rule.apply(sample) for sample in d]) for split, d in found.items()}
@@ -286,7 +292,8 @@ def check_options(r: Reader, options: Mapping[str, Any]) -> None:
         return  # datasets that are made check their own
     bound = getattr(r.entries, "keywords", {})  # of a partial: not the user's
     known = [key for key in registry.options(r.entries) if key not in bound]
-    for key in options:
+    own = {k: v for k, v in options.items() if k != HOLDOUT}
+    for key in own:
         if key not in known:
-            raise unknown(f"option of dataset '{r.name}'", key, [*known, *resize.OPTIONS])
-    registry.check_options(f"dataset '{r.name}'", options, r.entries)
+            raise unknown(f"option of dataset '{r.name}'", key, [*known, *resize.OPTIONS, HOLDOUT])
+    registry.check_options(f"dataset '{r.name}'", own, r.entries)

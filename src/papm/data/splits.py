@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from papm.data.base import Dataset
-from papm.errors import DataError
+from papm.errors import ConfigError, DataError
 from papm.text import n_of
 
 log = logging.getLogger(__name__)
@@ -58,6 +58,16 @@ def hold_out(dataset: Dataset, fraction: float, seed: int) -> tuple[Dataset, Dat
     if first >= k and second is not None:
         order[[k - 1, first]] = order[[first, k - 1]]
     return dataset.subset(sorted(order[k:].tolist()), "train"), dataset.subset(sorted(order[:k].tolist()), "val")
+
+
+def training_only(available: Mapping[str, Dataset], share: object, name: str) -> dict[str, Dataset]:
+    """The training images alone, a share of them as `test`: always the same share, whatever a run's seed."""
+    if not isinstance(share, int | float) or isinstance(share, bool) or not 0 < share < 1:
+        raise ConfigError(f"holdout is the share of the training images to test on, between 0 and 1, not '{share}'")
+    if "train" not in available:
+        raise DataError(f"{name}: has no training images to hold some out of, only {', '.join(available)}")
+    rest, held = hold_out(available["train"], float(share), seed=0)
+    return {"train": rest, "test": held.subset(range(len(held)), "test")}
 
 
 def choose(available: Mapping[str, Dataset], select: str, fraction: float, seed: int) -> Splits:

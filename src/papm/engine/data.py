@@ -94,6 +94,7 @@ class CountingData:
             colour=config.colour,
             scale_min=config.scale_min,
             scale_max=config.scale_max,
+            positions=config.positions,
             margin=config.frame,
             halo=halo,
             labelled=several_classes(config),

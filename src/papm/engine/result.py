@@ -76,6 +76,7 @@ def finish(
             "batch": config.batch,
             "training": {k: getattr(config, k) for k in LEARNING},
         },
+        **({} if config.init is None else {"init": Path(config.init).name}),
         "select": config.select,
         "selected_step": spec.step,
         "sizes": splits.sizes,

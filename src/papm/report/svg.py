@@ -124,12 +124,12 @@ def dashed(dash: int) -> str:
 
 @dataclass(frozen=True)
 class Key:
-    """One entry of a legend: a line with a mark on it, a box, or a mark alone."""
+    """One entry of a legend: a line with a mark on it or without (a curve), a box, or a mark alone."""
 
     label: str
     series: int = 0
     dash: int = 0
-    kind: str = "line"  # line, box, mark
+    kind: str = "line"  # line, curve, box, mark
     neutral: bool = False  # grey: the entry explains a dash and no colour
 
 
@@ -144,10 +144,10 @@ def legend(keys: Sequence[Key], left: float, top: float, width: float) -> tuple[
             x, y = left, y + ROW
         if key.kind == "box":
             parts.append(rect(x + 4, y + 3, 12.0, 11.0, paint(key.series)))
-        if key.kind == "line":
+        if key.kind in ("line", "curve"):
             ink = MUTED if key.neutral else colour(key.series)
             parts.append(line(x, y + 8.5, x + 20, y + 8.5, f"stroke:{ink};stroke-width:2{dashed(key.dash)}"))
-        if key.kind != "box" and not key.neutral:
+        if key.kind in ("line", "mark") and not key.neutral:
             parts.append(mark(x + 10, y + 8.5, key.series))
         parts.append(text(x + 25, y + 12.8, shown, muted=False))
         x += wide

@@ -42,13 +42,33 @@ class Special(Choice):
 
 
 @dataclass(frozen=True)
+class Tier(Choice):
+    """Some cells that are trained before others, and the seeds that they are trained with."""
+
+    number: int
+    seeds: tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class Claim:
+    """That a row has a lower (or higher) figure than others, in some columns; or that it changes less between two columns."""
+
+    row: str
+    others: tuple[str, ...]
+    columns: tuple[str, ...]  # in each of which it is a claim; with `change` the first and the last of a change
+    metric: str
+    lower: bool = True
+    change: bool = False
+
+
+@dataclass(frozen=True)
 class Cell:
     """One figure of a table: what is trained, and what the paper prints, one text per metric."""
 
     row: str
     column: str
     settings: Mapping[str, Any]  # as written in the file; a list where several trainings make the figure
-    paper: tuple[str, ...] = ()  # nothing where none is printed
+    paper: tuple[str, ...] = ()  # of the first metrics; nothing where none is printed
     quoted: bool = False  # the paper took it from elsewhere
     notes: tuple[int, ...] = ()  # places in `Study.notes`, without those on the whole table
     special: Mapping[str, Any] = field(default_factory=dict)  # those of the settings that are its recipe
@@ -71,7 +91,7 @@ class Cell:
 
     def printed(self, metric: int) -> float | None:
         """The paper's figure of that metric."""
-        return float(self.paper[metric]) if self.paper else None
+        return float(self.paper[metric]) if metric < len(self.paper) else None
 
     def answers(self, words: Sequence[str]) -> bool:
         """Whether each of the words, or one of its alternatives (`vgg19,csrnet`), names something of this cell."""
@@ -90,6 +110,8 @@ class Study:
     notes: tuple[Note, ...] = ()
     where: str = ""
     specials: tuple[Special, ...] = ()
+    tiers: tuple[Tier, ...] = ()
+    claims: tuple[Claim, ...] = ()
 
     @property
     def figures(self) -> tuple[Metric, ...]:
@@ -100,6 +122,22 @@ class Study:
     def datasets(self) -> tuple[str, ...]:
         """Datasets that the cells need, in order."""
         return tuple(dict.fromkeys(str(c.settings["dataset"]) for c in self.cells))
+
+    def seeds(self, cell: Cell, tier: int) -> tuple[int, ...]:
+        """The seeds that a cell has in a tier; none where it is in another."""
+        found = {s for t in self.tiers if t.number == tier and t.about(cell.place) for s in t.seeds}
+        return tuple(sorted(found))
+
+    def wanted(self, tiers: Sequence[int], seeds: Sequence[int]) -> list[tuple[Cell, int]]:
+        """Cells and seeds: tier by tier where tiers are asked for, the first seed of every cell before the second."""
+        if not tiers:
+            return [(cell, seed) for seed in seeds or (0,) for cell in self.cells]
+        out: dict[tuple[str, int], tuple[Cell, int]] = {}
+        for tier in tiers:
+            found = [(c, seeds or own) for c in self.cells if (own := self.seeds(c, tier))]
+            for seed in sorted({s for _, each in found for s in each}):
+                out |= {(c.name, seed): (c, seed) for c, each in found if seed in each and (c.name, seed) not in out}
+        return list(out.values())
 
     def with_settings(self, settings: Mapping[str, Any]) -> Study:
         """The study with these settings in every cell, over its own."""

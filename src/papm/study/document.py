@@ -11,8 +11,9 @@ from papm.errors import DataError
 from papm.files import write_text
 from papm.methods import RECIPE
 from papm.report.load import number
-from papm.study import show, tables, training
+from papm.study import claims, show, tables, training
 from papm.study.cells import NAMED, Cell, Study
+from papm.study.claims import Judged
 from papm.study.results import Group, Result
 from papm.study.show import DASH, View, markdown_table, text_of
 from papm.text import n_of
@@ -103,15 +104,19 @@ def documents(results: Sequence[Result], stem: str = "results") -> dict[str, str
     """Every document by its path beside the first."""
     studies = [tables.load(name) for name in tables.names()]
     shown = [(show.view(s, results), show.view(s, results, everything=True)) for s in studies]
-    pages = {f"{stem}/{today.study.name}.md": table_page(today, every, stem) for today, every in shown}
-    return {f"{stem}.md": front_page(shown, stem), **pages}
+    judged = {s.name: claims.judge(s, results) for s in studies}
+    pages = {
+        f"{stem}/{today.study.name}.md": table_page(today, every, stem, judged[today.study.name])
+        for today, every in shown
+    }
+    return {f"{stem}.md": front_page(shown, stem, [j for each in judged.values() for j in each]), **pages}
 
 
 # -- the page of a table -------------------------------------------------------------------------------------------------
 
 
-def table_page(today: View, every: View, stem: str) -> str:
-    """The table with today's recipe; below it, marked as such, results of other settings."""
+def table_page(today: View, every: View, stem: str, judged: Sequence[Judged] = ()) -> str:
+    """The table with today's recipe and its claims; below it, marked as such, results of other settings."""
     study = today.study
     now = [x.group for x in today.lines]
     others = replace(every, lines=tuple(x for x in every.lines if x.group and x.group not in now))
@@ -127,6 +132,8 @@ def table_page(today: View, every: View, stem: str) -> str:
     ]
     out += ["", f"## Today's recipe ({RECIPE})", ""]
     out += [markdown_table(show.columns(today), show.rows(today)), show.markdown_below(today)]
+    if judged:
+        out += ["## Claims", "", markdown_table(claims.HEAD, claims.rows(judged))]
     if others.lines:
         out += ["## Other settings", "", OTHERS, "", markdown_table(show.columns(others), show.rows(others))]
         out += [show.caption(others), ""]
@@ -139,13 +146,14 @@ OTHERS = "Not today's recipe: each line says which recipe, how its weights were 
 # -- the first page ------------------------------------------------------------------------------------------------------
 
 
-def front_page(shown: Sequence[tuple[View, View]], stem: str) -> str:
-    """What is reached, what the paper says, how sure that is; then the pages of the tables."""
+def front_page(shown: Sequence[tuple[View, View]], stem: str, judged: Sequence[Judged] = ()) -> str:
+    """What is reached, what the paper says, how sure that is, the paper's claims; then the pages of the tables."""
     found = list(reached(every for _, every in shown))
     out = [WRITTEN, "", "# Results", "", *_in_short([today.study for today, _ in shown], found), ""]
     out += ["## What we reach", "", WHAT, "", _what(found)]
     out += ["## What the paper says", "", PAPER, "", _paper(found, stem)]
     out += ["## How sure we are", "", SURE, "", _sure(found)]
+    out += ["## Claims of the paper", "", f"{claims.counted(judged).capitalize()}. {CLAIMS}", "", _claims(judged)]
     out += ["## Every table", "", *(_link(*views, stem) for views in shown), "", AFTER]
     return "\n".join(out)
 
@@ -168,6 +176,11 @@ PAPER = "MAE / RMSE as printed, and how far ours is from it. RMSE is what papers
 SURE = (
     "Interval: 95 % over the test images, from the lowest end of any seed to the highest. Two networks differ by more than "
     "chance only where seeds and images say so; one seed says little about a difference of two people."
+)
+CLAIMS = (
+    "With today's settings. Confirmed: the 95 % interval of the difference, over images and seeds, lies on the claimed side of "
+    "zero; refuted: on the other; not confirmed: it holds zero. It is far wider where images are not paired. Claims that are "
+    "not measured are on the pages of their tables."
 )
 AFTER = """## More
 
@@ -258,6 +271,10 @@ def _sure(found: Iterable[Reached]) -> str:
         words = training.in_words({k: v for k, v in r.group.differences.items() if k != "steps"})
         body.append([*r.who, r.group.recipe, seeds, between, inside, f"`{words}`" if words else ""])
     return markdown_table(head, body)
+
+
+def _claims(judged: Iterable[Judged]) -> str:
+    return markdown_table(claims.HEAD, claims.rows([j for j in judged if j.verdict != "not measured"]))
 
 
 def _link(today: View, every: View, stem: str) -> str:

@@ -43,17 +43,29 @@ EVALUATIONS: dict[str, tuple[tuple[str, ...], str | None]] = {
     "game": (("--game",), None),
     "qnrf": (("--localization", "qnrf"), "localization"),
     "nwpu": (("--localization", "nwpu"), "localization"),
+    "radius": (("--localization", "nwpu", "--radius", "4,8"), "localization"),  # within fixed distances
+    "train": ((), None),  # the training images
 }
 
 METRICS: dict[str, Metric] = {
     "mae": Metric("MAE", ("mae",)),
     "rmse": Metric("RMSE", ("rmse",)),
     "nae": Metric("NAE", ("nae",), digits=3),
+    "bias": Metric("bias", ("bias",), digits=3),
+    "mae-train": Metric("MAE on training images", ("train", "mae"), "train"),
+    "bias-train": Metric("bias on training images", ("train", "bias"), "train", 3),
     "mae-val": Metric("MAE on held-out training images", ("mae_val",)),
     **{f"game{k}": Metric(f"GAME({k})", ("game", str(k)), "game") for k in range(4)},
     "qnrf-precision": Metric("precision", ("localization", "qnrf", "precision"), "qnrf", 3),
     "qnrf-recall": Metric("recall", ("localization", "qnrf", "recall"), "qnrf", 3),
     "qnrf-auc": Metric("AUC", ("localization", "qnrf", "auc"), "qnrf", 3),
+    **{
+        f"radius{r}-{name.lower()}": Metric(
+            f"{name} within {r} px", ("localization", "radius", str(r), name.lower()), "radius", 3
+        )
+        for r in (4, 8)
+        for name in ("precision", "recall", "F1")
+    },
     "nwpu-precision": Metric("precision", ("localization", "nwpu", "sigma_l", "precision"), "nwpu", 3),
     "nwpu-recall": Metric("recall", ("localization", "nwpu", "sigma_l", "recall"), "nwpu", 3),
     "nwpu-f1": Metric("F1", ("localization", "nwpu", "sigma_l", "f1"), "nwpu", 3),

@@ -7,7 +7,7 @@ import itertools
 import re
 import sys
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -16,6 +16,7 @@ from papm.data import base, resize
 from papm.engine import auto, run_folder
 from papm.errors import ConfigError, DataError, PapmError
 from papm.files import read_object, write_json
+from papm.report.load import read_counted
 from papm.study import training
 from papm.study.cells import Cell, Study
 from papm.study.metrics import EVALUATIONS, METRICS, answered, evaluation_file, with_evaluation
@@ -33,9 +34,10 @@ class Request:
     weights: Mapping[str, str] = field(default_factory=dict)  # backbone → imagenet, none or a file; "": all others
     out: Path = Path("runs")
     results: Path = Path("results")
-    seeds: tuple[int, ...] = (0,)
+    seeds: tuple[int, ...] = (0,)  # none: those of the tiers
     select: str = "last"
     again: bool = False
+    tiers: tuple[int, ...] = ()  # of the study; none: all cells
 
 
 @dataclass(frozen=True)
@@ -64,8 +66,10 @@ class Task:
 
     @property
     def steps(self) -> int:
-        """Training steps."""
-        return training.configure(self.settings).steps
+        """Training steps; the recipe's until a run that is left to the data has begun."""
+        begun = training.by_data(self.settings) and (self.folder / "config.yaml").exists()
+        config = run_folder.stored_config(self.folder) if begun else training.configure(self.settings)
+        return config.steps
 
 
 def datasets_given(study: Study, data: Mapping[str, str]) -> tuple[list[str], list[str]]:
@@ -89,7 +93,7 @@ def plan(study: Study, results: Sequence[Result], request: Request) -> list[Task
     """The trainings that have no result yet, or all of them (`again`): the first seed of every cell, then the second."""
     have, _ = datasets_given(study, request.data)
     tasks: dict[Path, Task] = {}
-    for seed, cell in itertools.product(request.seeds, study.cells):
+    for cell, seed in study.wanted(request.tiers, request.seeds):
         for part in cell.parts if cell.settings["dataset"] in have else ():
             settings = with_weights(part, request.weights)
             if request.again or not any(_answers(r, settings, seed, request.select, study) for r in results):
@@ -99,6 +103,27 @@ def plan(study: Study, results: Sequence[Result], request: Request) -> list[Task
                     both = f"'{other.cell.name}' and '{cell.name}' are the same training"
                     raise ConfigError(f"{both}; give settings that change what is learned")
     return list(tasks.values())
+
+
+def plan_all(studies: Sequence[Study], results: Sequence[Result], request: Request) -> list[Task]:
+    """The trainings of several studies in one queue, each once: first seeds first; studies without data are left out."""
+    known = list(dict.fromkeys(d for s in studies for d in s.datasets))
+    for name, folder in request.data.items():
+        if name not in known:
+            names = " and ".join(f"'{s.name}'" for s in studies)
+            raise ConfigError(f"--data {name}={folder}: {names} have no such dataset, only {', '.join(known)}")
+    tasks: dict[Path, Task] = {}
+    for study in studies:
+        own = {d: request.data[d] for d in study.datasets if d in request.data}
+        if len(studies) > 1 and not own and not any(base.reader(d).make for d in study.datasets):
+            continue
+        for task in plan(study, results, replace(request, data=own)):
+            same = tasks.get(task.folder)
+            metrics = tuple(dict.fromkeys((*(same.metrics if same else ()), *task.metrics)))
+            tasks[task.folder] = replace(task, metrics=metrics)
+    if not tasks and len(studies) > 1 and not request.data:
+        raise ConfigError(f"these studies need {', '.join(known)}; give --data {known[0]}=FOLDER")
+    return sorted(tasks.values(), key=lambda t: t.seed)
 
 
 def _answers(result: Result, settings: Mapping[str, Any], seed: int, select: str, study: Study) -> bool:
@@ -117,6 +142,8 @@ def with_weights(settings: Mapping[str, Any], weights: Mapping[str, str]) -> dic
 
 def _task(cell: Cell, settings: Mapping[str, Any], seed: int, request: Request, metrics: tuple[str, ...]) -> Task:
     dataset = str(settings["dataset"])
+    if settings.get("init") == training.REQUIRED:
+        raise ConfigError(f"'{cell.name}' starts from a trained network: give init=RUN")
     spec = f"{dataset}:{request.data[dataset]}" if dataset in request.data else dataset
     config = training.configure({**settings, "select": request.select})
     kind = training.starts_from(config, settings.get("weights"))
@@ -134,7 +161,11 @@ def slug(settings: Mapping[str, Any], seed: int, select: str) -> str:
     """
     whole, config = training.asked(settings), training.configure(settings)
     special = {k: v for k, v in training.overrides(settings).items() if k in whole or k.startswith("data.")}
-    words = [config.backbone, config.method, *training.words(special)]
+    words = [config.backbone, config.method, *training.words({k: v for k, v in special.items() if k != "init"})]
+    if config.init is not None:
+        words.append("from-checkpoint")
+    if chosen := training.by_data(settings):
+        words.append("auto" if len(chosen) > 1 else f"{chosen[0]}=auto")
     if settings.get("weights") == training.NONE and training.starts_from(config, None) != training.NONE:
         words.append("from-nothing")
     if select != "last":
@@ -160,6 +191,7 @@ def _folder(base: Path, settings: Mapping[str, Any], seed: int, request: Request
             continue
         weights = training.NONE if config.weights is None else training.PRETRAINED
         begun = training.of_config(config, str(settings["dataset"]), weights)
+        begun |= dict.fromkeys(training.by_data(settings), training.AUTO)
         if (config.seed, config.select) == (seed, request.select) and not training.differences(wanted, begun):
             return folder
     raise AssertionError("numbers do not end")
@@ -171,7 +203,8 @@ def _folder(base: Path, settings: Mapping[str, Any], seed: int, request: Request
 def train_words(task: Task, resume: bool) -> list[str]:
     """`papm train` with the settings of a task; what it would choose by the data is said."""
     config = training.configure(task.settings)
-    special = {k: getattr(config, k) for k in auto.CHOSEN if k != "select"} | training.overrides(task.settings)
+    said = [k for k in auto.CHOSEN if k != "select" and k not in training.by_data(task.settings)]
+    special = {k: getattr(config, k) for k in said} | training.overrides(task.settings)
     return [
         "train", task.spec,
         "--method", str(task.settings["method"]),
@@ -188,6 +221,7 @@ def evaluate_words(task: Task, evaluation: str, split: str) -> list[str]:
     """`papm eval` for the figures that training does not give."""
     config = training.configure(task.settings)
     options = {k: v for k, v in config.options.items() if k not in resize.OPTIONS}
+    split = "train" if evaluation == "train" else split
     words = ["eval", str(task.folder), task.spec, *training.words(options)]
     return [*words, "--split", split, "--device", config.device, *EVALUATIONS[evaluation][0], "--json"]
 
@@ -224,8 +258,18 @@ def collect(task: Task) -> dict[str, Any]:
             file = evaluation_file(task.folder, evaluation)
             raise PapmError(f"{file}: the evaluation left no result; see {task.folder.name}.log")
         values = with_evaluation(values, evaluation, printed)
+    if chosen := training.by_data(task.settings):
+        values = {**values, training.AUTO: list(chosen)}
+    if errors := _errors(task.folder):
+        values = {**values, "errors": errors}
     write_json(task.result, values)
     return values
+
+
+def _errors(folder: Path) -> str:
+    """Predicted less true count of each test image by name, in one line: results can be compared image by image."""
+    counted = sorted(read_counted(folder / "predictions.csv"), key=lambda c: c.image)
+    return " ".join(f"{c.error:.2f}" for c in counted)
 
 
 def _printed(task: Task, evaluation: str) -> dict[str, Any] | None:

@@ -188,7 +188,7 @@ def caption(shown: View) -> str:
 
 def digits_of(study: Study, metric: int) -> int:
     """As many decimals as the paper prints, or as are usual."""
-    printed = [len(c.paper[metric].partition(".")[2]) for c in study.cells if c.paper]
+    printed = [len(c.paper[metric].partition(".")[2]) for c in study.cells if metric < len(c.paper)]
     return max(printed, default=0) or study.figures[metric].digits
 
 

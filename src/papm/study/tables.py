@@ -5,6 +5,7 @@ The paper's tables are the YAML files in `paper/`; a file of one's own has the s
     title: Crowd counting on six datasets
     where: Table 1                      # in the paper
     metrics: [mae, rmse]                # names of `metrics.METRICS`
+    beside: [nae]                       # more of them, which the paper does not print
     all: {backbone: vgg19}              # settings of every cell
     columns:                            # one without a name where there are none
       - {name: ShTech A, dataset: shanghaitech-a}
@@ -12,6 +13,10 @@ The paper's tables are the YAML files in `paper/`; a file of one's own has the s
       - {name: AL-PAPM, method: al-papm, paper: [57.1/92.5]}
     settings:                           # of some cells, for which the recipe of network and method is not enough
       - {for: {column: ShTech B, backbone: [vgg19, csrnet]}, crop: 512}
+    tiers:                              # what `run --tier 1` trains, and with which seeds (one, when not said)
+      - {tier: 1, for: {column: ShTech A}, seeds: [0, 1]}
+    claims:                             # of the paper: in every column that has both rows, or in those named
+      - {row: AL-PAPM, below: DM-Count}
     notes:
       - {text: What is known about a figure., row: AL-PAPM, column: ShTech A}
 
@@ -35,18 +40,33 @@ from papm import config as configuration
 from papm import methods
 from papm.data import base
 from papm.errors import ConfigError, unknown
-from papm.study.cells import NAMED, Cell, Note, Special, refuse_same
+from papm.study.cells import NAMED, Cell, Choice, Note, Special, Tier, refuse_same
 from papm.study.cells import Study as Study
+from papm.study.claim_forms import read_claim
 from papm.study.metrics import METRICS
 
 FOLDER = Path(__file__).parent / "paper"
+RECIPES = Path(__file__).parent / "recipes"  # studies by which recipes are chosen, and what they reach
 OWN = ("name", "paper", "printed", "quoted")  # keys of a row that are no settings
-KEYS = ("title", "where", "label", "metrics", "all", "columns", "rows", "settings", "notes")
+KEYS = (
+    "title",
+    "where",
+    "label",
+    "metrics",
+    "all",
+    "columns",
+    "rows",
+    "settings",
+    "tiers",
+    "claims",
+    "notes",
+    "beside",
+)
 
 
-def names() -> list[str]:
-    """The paper's tables, in its order."""
-    return [s.name for s in sorted(map(load, (p.stem for p in FOLDER.glob("*.yaml"))), key=_place)]
+def names(folder: Path = FOLDER) -> list[str]:
+    """The paper's tables, in its order; those of another folder by name."""
+    return [s.name for s in sorted(map(load, (p.stem for p in folder.glob("*.yaml"))), key=_place)]
 
 
 def _place(study: Study) -> tuple[int, int, str]:
@@ -58,13 +78,13 @@ def _place(study: Study) -> tuple[int, int, str]:
 @functools.lru_cache(maxsize=64)
 def load(name: str) -> Study:
     """The study of that name, or of that file (`mine.yaml`)."""
-    own = FOLDER / f"{name}.yaml"
-    if "/" not in name and own.is_file():
-        return parse(configuration.load(own), name, own.name)
+    for own in (folder / f"{name}.yaml" for folder in (FOLDER, RECIPES)):
+        if "/" not in name and own.is_file():
+            return parse(configuration.load(own), name, own.name)
     path = Path(name).expanduser()
     if path.suffix in (".yaml", ".yml"):
         return parse(configuration.load(path), path.stem, str(path))
-    raise unknown("study", name, (p.stem for p in FOLDER.glob("*.yaml")))
+    raise unknown("study", name, (p.stem for folder in (FOLDER, RECIPES) for p in folder.glob("*.yaml")))
 
 
 def parse(values: Mapping[str, Any], name: str, where: str) -> Study:
@@ -77,7 +97,8 @@ def parse(values: Mapping[str, Any], name: str, where: str) -> Study:
 
 def _parse(values: Mapping[str, Any], name: str) -> Study:
     _refuse_others("key", values, KEYS)
-    metrics = tuple(_list(values, "metrics") or ["mae", "rmse"])
+    printed = tuple(_list(values, "metrics") or ["mae", "rmse"])
+    metrics = (*printed, *_list(values, "beside"))
     _refuse_others("metric", metrics, METRICS)
     common = _mapping(values.get("all") or {}, "all")
     columns = [{"name": "", **_mapping(c, "a column")} for c in _list(values, "columns") or [{}]]
@@ -87,10 +108,13 @@ def _parse(values: Mapping[str, Any], name: str) -> Study:
     have = {"row": _names("row", rows), "column": _names("column", columns)}
     notes = tuple(_note(n, have) for n in _list(values, "notes"))
     specials = tuple(_special(s) for s in _list(values, "settings"))
-    cells = refuse_same(_cells(common, columns, rows, metrics, notes, specials))
-    _refuse_idle(specials, cells)
+    cells = refuse_same(_cells(common, columns, rows, printed, notes, specials))
+    tiers = tuple(_tier(t) for t in _list(values, "tiers"))
+    _refuse_idle("settings", specials, cells)
+    _refuse_idle("tiers", tiers, cells)
+    claims = tuple(read_claim(_mapping(c, "a claim"), cells, metrics) for c in _list(values, "claims"))
     where = str(values.get("where", ""))
-    return Study(name, str(values.get("title", name)), metrics, cells, notes, where, specials)
+    return Study(name, str(values.get("title", name)), metrics, cells, notes, where, specials, tiers, claims)
 
 
 def _cells(
@@ -173,19 +197,35 @@ def _special(value: Any) -> Special:
     return Special(_chosen(chosen), found)
 
 
+def _tier(value: Any) -> Tier:
+    found = _mapping(value, "an entry of tiers")
+    _refuse_others("key of a tier", found, ("tier", "for", "seeds"))
+    chosen = _mapping(found.get("for") or {}, "'for' of a tier")
+    _refuse_others("key of for", chosen, ("row", "column", *NAMED))
+    number, seeds = found.get("tier"), found.get("seeds", [0])
+    if (
+        type(number) is not int
+        or not isinstance(seeds, list)
+        or any(type(s) is not int or s < 0 for s in seeds)
+        or not seeds
+    ):
+        raise ConfigError(f"a tier is written {{tier: 1, for: {{column: NAME}}, seeds: [0, 1]}}, not '{value}'")
+    return Tier(_chosen(chosen), number, tuple(dict.fromkeys(seeds)))
+
+
 def _chosen(given: Mapping[str, Any]) -> dict[str, tuple[str, ...]]:
     return {k: tuple(map(str, v if isinstance(v, list) else [v])) for k, v in given.items()}
 
 
-def _refuse_idle(specials: Sequence[Special], cells: Sequence[Cell]) -> None:
-    """Refuse settings for what the table does not have."""
-    for special in specials:
-        for key, names in special.where.items():
+def _refuse_idle(what: str, chosen: Sequence[Choice], cells: Sequence[Cell]) -> None:
+    """Refuse settings or tiers for what the table does not have."""
+    for some in chosen:
+        for key, names in some.where.items():
             for name in names:
                 if name not in {str(c.place[key]) for c in cells}:
-                    raise ConfigError(f"settings are for {key} '{name}', which the table does not have")
-        if not any(special.about(c.place) for c in cells):
-            raise ConfigError(f"settings are for {special}, which no cell is")
+                    raise ConfigError(f"{what} are for {key} '{name}', which the table does not have")
+        if not any(some.about(c.place) for c in cells):
+            raise ConfigError(f"{what} are for {some}, which no cell is")
 
 
 def _refuse_others(kind: str, given: Iterable[Any], known: Collection[str]) -> None:

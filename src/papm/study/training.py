@@ -14,18 +14,21 @@ from papm import config as configuration
 from papm import losses, methods, models
 from papm.config import GROUPS, LEARNING, TrainConfig
 from papm.data import resize
+from papm.engine import auto
 from papm.engine.build import resolve
 from papm.errors import ConfigError, unknown
 from papm.models.weights import PUBLISHED
 from papm.study.cells import NAMED
 
 RECORDED = ("steps", "crop", "batch")
-IDENTITY = ("dataset", "backbone", "method", "noise", "noise_kind", "correct")
+IDENTITY = ("dataset", "backbone", "method", "noise", "noise_kind", "correct", "init")
 # Settings that no longer exist. Trainings that left them at these values are what they are without them.
 GONE: Mapping[str, Any] = {
     "region": 0, "loss.balance": 0, "loss.w_count": 0, "loss.bounded": False, "loss.sigma_min": 3, "loss.ignore_border": 0,
     "loss.count_weight": 0, "loss.normalizer": "weighted", "loss.reduction": "mean",
 }  # fmt: skip
+AUTO = "auto"  # of crop, batch, steps: what `papm train` chooses by the data
+CHECKPOINT, REQUIRED = "checkpoint", "required"  # `init`: which one is not said; a study may leave it to the command
 NONE, PRETRAINED = "none", "pretrained"  # `weights`: a result knows the file's checksum, not what it was called
 
 
@@ -65,13 +68,24 @@ def configure(settings: Mapping[str, Any]) -> TrainConfig:
         group, dot, option = key.partition(".")
         if dot:
             given.setdefault(GROUPS[group], {})[option] = value
-        elif key not in ("dataset", "method", "backbone", "weights"):
+        elif key not in ("dataset", "method", "backbone", "weights", *by_data(settings)):
             given[key] = value
     return resolve(str(settings["method"]), str(settings["backbone"]), given)
 
 
+def by_data(settings: Mapping[str, Any]) -> tuple[str, ...]:
+    """Settings that are left to the data.
+
+    >>> by_data({"dataset": "trancos", "steps": "auto", "crop": 256})
+    ('steps',)
+    """
+    return tuple(k for k in auto.CHOSEN if settings.get(k) == AUTO)
+
+
 def starts_from(config: TrainConfig, weights: str | None) -> str:
     """Whether the trunk starts from published weights: where there are some, unless `weights` is none."""
+    if config.init is not None:
+        return NONE
     trunk = config.network.get("trunk") or models.info(config.backbone).trunk
     return PRETRAINED if trunk in PUBLISHED and weights != NONE else NONE
 
@@ -79,7 +93,8 @@ def starts_from(config: TrainConfig, weights: str | None) -> str:
 def asked(settings: Mapping[str, Any]) -> dict[str, Any]:
     """The training a cell asks for, every setting spelt out."""
     config = configure(settings)
-    return of_config(config, str(settings["dataset"]), starts_from(config, settings.get("weights")))
+    whole = of_config(config, str(settings["dataset"]), starts_from(config, settings.get("weights")))
+    return whole | dict.fromkeys(by_data(settings), AUTO)
 
 
 def of_config(config: TrainConfig, dataset: str, weights: str) -> dict[str, Any]:
@@ -88,7 +103,8 @@ def of_config(config: TrainConfig, dataset: str, weights: str) -> dict[str, Any]
     who = {"dataset": dataset, "backbone": config.backbone, "method": config.method}
     moved = {"noise": config.noise, "noise_kind": config.noise_kind}
     options = resize.resolved(dataset, config.options)
-    return _flat({**who, **moved, **own}, config.loss, config.network, options, weights)
+    start = {} if config.init is None else {"init": CHECKPOINT}
+    return {**_flat({**who, **moved, **own}, config.loss, config.network, options, weights), **start}
 
 
 def done(result: Mapping[str, Any]) -> dict[str, Any]:
@@ -101,8 +117,12 @@ def done(result: Mapping[str, Any]) -> dict[str, Any]:
     loss, network, data = (options.get(k) or {} for k in ("loss", "network", "data"))
     weights = PRETRAINED if result.get("weights_sha256") else NONE
     found = _flat({**who, **moved, **own}, loss, network, data, weights)
+    if result.get("init"):
+        found |= {"init": CHECKPOINT, "weights": NONE}
     method = methods.METHODS.get(str(result["method"]))
     live = {f"loss.{k}" for k in (losses.options(method.loss) if method else ())}
+    chosen = result.get(AUTO)
+    found |= dict.fromkeys((k for k in auto.CHOSEN if k in chosen) if isinstance(chosen, list) else (), AUTO)
     return {k: v for k, v in found.items() if k in live or k not in GONE or v != GONE[k]}
 
 
