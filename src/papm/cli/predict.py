@@ -12,6 +12,9 @@ from papm.cli.options import Beside, Count, Device, How, Json, Model, Precision,
 
 ROI = "Count only here: a mask (black does not count), a folder of masks NAME.png, or polygons in a .json."
 SCALE = "Resize images by this factor before counting, 1 is not at all; as in training when not given."
+SAVE_AS = "Write the results as xlsx, geojson or roiset (ImageJ) too; may be repeated."
+HOMOGRAPHY = "For geojson: a 3×3 matrix from pixels to map coordinates, or four or more lines x, y, X, Y to fit it to."
+GEOREFERENCE = "For geojson: map coordinates by the world file (.tfw, .jgw, …) of each image."
 
 
 def predict(
@@ -31,6 +34,9 @@ def predict(
     resume: Annotated[
         bool, Option("--resume", help="Go on with the prediction in --out; videos are counted anew.")
     ] = False,
+    save_as: Annotated[list[str] | None, Option(help=SAVE_AS, show_default=False)] = None,
+    homography: Annotated[Path | None, Option(help=HOMOGRAPHY, show_default=False)] = None,
+    georeference: Annotated[bool, Option("--georeference", help=GEOREFERENCE)] = False,
     json: Json = False,
 ) -> None:
     """Count in images: counts.csv, points.csv, results.json and a picture for each; in videos, the count over time.
@@ -46,11 +52,14 @@ def predict(
     papm predict runs/first photos/ --out results --resume
 
     papm predict runs/first gate-3.mp4 --every 5
+
+    papm predict runs/first square.jpg --save-as xlsx --save-as geojson --homography square.csv
     """
     from papm.predict.job import Job, Wanted
     from papm.report.video import write_film_page
 
-    wanted = Wanted(out, overlays, points, roi, every, resume)
+    saved = (tuple(save_as or ()), homography, georeference)
+    wanted = Wanted(out, overlays, points, roi, every, resume, *saved)
     how = How(device, tile, count, precision, beside or (), scale)
     job = Job(images, wanted, lambda: how.open(model))
     try:

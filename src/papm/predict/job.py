@@ -13,10 +13,12 @@ from papm.data.readers.regions import open_regions
 from papm.errors import ConfigError, DataError
 from papm.predict import folder
 from papm.predict.ensemble import Ensemble
+from papm.predict.ground import Homography, world_file
 from papm.predict.journal import Journal, asked_of
 from papm.predict.prediction import Prediction
 from papm.predict.predictor import Counter
 from papm.predict.results import file_names, image_names, summary
+from papm.predict.takeaway import RESULT_FORMATS, Taken, save
 from papm.predict.video import Video, is_video_name, opencv
 from papm.predict.video_counts import VIDEOS, CountedVideo, count_video
 from papm.text import n_of
@@ -34,10 +36,21 @@ class Wanted:
     roi: Path | None = None
     every: float = 1.0  # seconds between the frames of a video
     resume: bool = False
+    save_as: tuple[str, ...] = ()  # formats of results, beside the tables
+    homography: Path | None = None  # from pixels to map coordinates
+    georeference: bool = False  # by the world file of each image
 
     def __post_init__(self) -> None:
         if not 0 <= self.every < math.inf:
             raise ConfigError(f"--every is a number of seconds, 0 or more, not {self.every}")
+        for kind in map(RESULT_FORMATS.get, self.save_as):
+            if kind.needs_points and not self.points:
+                raise ConfigError(f"--save-as {kind.name} writes points; drop --no-points")
+        mapped = [f"--{k}" for k in ("homography", "georeference") if getattr(self, k)]
+        if len(mapped) > 1:
+            raise ConfigError(f"{' and '.join(mapped)} say the same in two ways; give one of them")
+        if mapped and "geojson" not in self.save_as:
+            raise ConfigError(f"{mapped[0]} is for map coordinates; add --save-as geojson")
 
 
 class Advance(Protocol):
@@ -70,6 +83,8 @@ class Job:
         if videos:
             opencv()  # that it is missing
         self.images = named
+        self.shared = None if wanted.homography is None else Homography.read(wanted.homography)
+        self.ground = {f: world_file(f) if wanted.georeference else self.shared for f in files}
         self.pictures = dict(zip(named, file_names(list(named.values()))))
         places = [wanted.out / VIDEOS / place for place in file_names(list(videos.values()))]
         self.films = {f: CountedVideo(name, place) for (f, name), place in zip(videos.items(), places)}
@@ -81,6 +96,8 @@ class Job:
     def run(self, screen: Screen, page: Page) -> None:
         """Count in the images, then in the videos, for each of which `page` writes its page."""
         self._replaced(screen)
+        if self.shared is not None and self.shared.remark:
+            screen.note(f"{self.wanted.homography}: {self.shared.remark}")
         if self.images:
             self._images(screen)
         for path, film in self.films.items():
@@ -94,6 +111,11 @@ class Job:
         drawn = {f"{p}.png" for p in self.pictures.values()} if wanted.overlays else set()
         if self.images and not wanted.resume and (earlier := folder.earlier(wanted.out, drawn)):
             screen.note(earlier)
+        others = {k: RESULT_FORMATS.get(k).there(wanted.out) for k in RESULT_FORMATS if k not in wanted.save_as}
+        if self.images and (left := [name for names in others.values() for name in names]):
+            screen.note(
+                f"{wanted.out}: {', '.join(left)} of an earlier result: not written anew, for --save-as does not name it"
+            )
         for film in (film for film in self.films.values() if film.folder.exists()):
             screen.note(f"{film.folder}: holds an earlier result, which is written over")
 
@@ -101,8 +123,13 @@ class Job:
         number, known = len(self.images), self.counted.recall(self.images, self.pictures)
         if self.wanted.resume:
             screen.note(f"{self.wanted.out}: {known} of {n_of(number, 'image')} counted before.")
-        with screen.items("counting", number, known) as advance:
-            self.counted.count(self.images, self.pictures, advance, advance.part)
+        try:
+            with screen.items("counting", number, known) as advance:
+                self.counted.count(self.images, self.pictures, advance, advance.part)
+        finally:  # what was counted before an interruption is saved too
+            found = {f: c.prediction for f, c in self.counted.counted.items()}
+            if found:
+                save([Taken(p, f, self.ground[f]) for f, p in found.items()], self.wanted.out, self.wanted.save_as)
 
     def _film(self, path: Path, film: CountedVideo, screen: Screen, page: Page) -> None:
         """Count in a video as in the images, and have its page written."""
@@ -117,6 +144,7 @@ class Job:
         finally:
             if film.frames:
                 page(film, wanted.overlays)
+                save([Taken(p, None, self.ground[path]) for p in film.predictions], film.folder, wanted.save_as)
 
     def _seen(self) -> list[CountedVideo]:
         """The videos of which at least a frame was counted."""
