@@ -2,16 +2,24 @@
 
 from __future__ import annotations
 
+import math
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 from typer import Argument, Exit, Option
 
 from papm.cli import ui
 from papm.cli.options import Beside, Count, Device, How, Json, Model, Precision, Tile
+from papm.errors import ConfigError
+
+if TYPE_CHECKING:
+    from papm.predict.watch import Watch
 
 ROI = "Count only here: a mask (black does not count), a folder of masks NAME.png, or polygons in a .json."
 SCALE = "Resize images by this factor before counting, 1 is not at all; as in training when not given."
+IMAGES = "Image files, folders of images, or videos; or one camera or stream: its number, or rtsp://… or http://…"
+EVERY = "Seconds between the frames of a video or stream that are counted; 0 is all."
+FOR = "Seconds to count a stream; until Ctrl-C when not given."
 SAVE_AS = "Write the results as xlsx, geojson or roiset (ImageJ) too; may be repeated."
 HOMOGRAPHY = "For geojson: a 3×3 matrix from pixels to map coordinates, or four or more lines x, y, X, Y to fit it to."
 GEOREFERENCE = "For geojson: map coordinates by the world file (.tfw, .jgw, …) of each image."
@@ -19,13 +27,13 @@ GEOREFERENCE = "For geojson: map coordinates by the world file (.tfw, .jgw, …)
 
 def predict(
     model: Model,
-    images: Annotated[list[Path], Argument(help="Image files, folders of images, or videos.")],
+    images: Annotated[list[str], Argument(metavar="IMAGES…", help=IMAGES)],
     out: Annotated[Path, Option(help="Where results go.")] = Path("results"),
     device: Device = "auto",
     overlays: Annotated[bool, Option(help="Draw the density and points over each image.")] = True,
     points: Annotated[bool, Option(help="Also find where the objects are.")] = True,
     roi: Annotated[Path | None, Option(help=ROI, show_default=False)] = None,
-    every: Annotated[float, Option(help="Seconds between the frames of a video that are counted; 0 is all.")] = 1.0,
+    every: Annotated[float, Option(help=EVERY)] = 1.0,
     tile: Tile = "auto",
     scale: Annotated[float | None, Option(help=SCALE, show_default=False)] = None,
     count: Count = None,
@@ -37,6 +45,7 @@ def predict(
     save_as: Annotated[list[str] | None, Option(help=SAVE_AS, show_default=False)] = None,
     homography: Annotated[Path | None, Option(help=HOMOGRAPHY, show_default=False)] = None,
     georeference: Annotated[bool, Option("--georeference", help=GEOREFERENCE)] = False,
+    seconds: Annotated[float | None, Option("--for", help=FOR, show_default=False)] = None,
     json: Json = False,
 ) -> None:
     """Count in images: counts.csv, points.csv, results.json and a picture for each; in videos, the count over time.
@@ -53,15 +62,22 @@ def predict(
 
     papm predict runs/first gate-3.mp4 --every 5
 
+    papm predict runs/first rtsp://gate.local/ch1 --every 10
+
     papm predict runs/first square.jpg --save-as xlsx --save-as geojson --homography square.csv
     """
     from papm.predict.job import Job, Wanted
+    from papm.predict.watch import Watch, stream_among
     from papm.report.video import write_film_page
 
     saved = (tuple(save_as or ()), homography, georeference)
-    wanted = Wanted(out, overlays, points, roi, every, resume, *saved)
+    wanted = Wanted(out, overlays, points, roi, every, resume, *saved, math.inf if seconds is None else seconds)
     how = How(device, tile, count, precision, beside or (), scale)
-    job = Job(images, wanted, lambda: how.open(model))
+    if (address := stream_among(images)) is not None:
+        return _watch(Watch(address, wanted, lambda: how.open(model)), json)
+    if seconds is not None:
+        raise ConfigError("--for is for cameras and streams")
+    job = Job([Path(image) for image in images], wanted, lambda: how.open(model))
     try:
         job.run(ui, write_film_page)
     except KeyboardInterrupt:
@@ -77,3 +93,17 @@ def predict(
     for line in job.doubts():
         ui.note(line)
     raise Exit(2 if job.faults else 0)
+
+
+def _watch(watch: Watch, json: bool) -> None:
+    """Print each count as it comes; Ctrl-C is how it is meant to end."""
+    try:
+        for made in watch.counts():
+            if json:
+                ui.print_json_line(made.value())
+            else:
+                ui.say(made.line())
+    except KeyboardInterrupt:
+        if not watch.number:
+            raise
+    ui.note(watch.stopped())

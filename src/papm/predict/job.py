@@ -34,15 +34,18 @@ class Wanted:
     overlays: bool = True
     points: bool = True
     roi: Path | None = None
-    every: float = 1.0  # seconds between the frames of a video
+    every: float = 1.0  # seconds between the frames of a video or stream
     resume: bool = False
     save_as: tuple[str, ...] = ()  # formats of results, beside the tables
     homography: Path | None = None  # from pixels to map coordinates
     georeference: bool = False  # by the world file of each image
+    seconds: float = math.inf  # how long a stream is counted
 
     def __post_init__(self) -> None:
         if not 0 <= self.every < math.inf:
             raise ConfigError(f"--every is a number of seconds, 0 or more, not {self.every}")
+        if not self.seconds > 0:
+            raise ConfigError(f"--for is a number of seconds above 0, not {self.seconds}")
         for kind in map(RESULT_FORMATS.get, self.save_as):
             if kind.needs_points and not self.points:
                 raise ConfigError(f"--save-as {kind.name} writes points; drop --no-points")

@@ -41,8 +41,8 @@ def write_results(
     folder = Path(folder)
     classes = classes or classes_of(predictions)
     tables = {
-        folder / COUNTS: _csv(*count_table(predictions, classes)),
-        folder / POINTS: _csv(*point_table(predictions)),
+        folder / COUNTS: csv_bytes(*count_table(predictions, classes)),
+        folder / POINTS: csv_bytes(*point_table(predictions)),
         folder / RESULTS: _objects(predictions, classes),
     }
     return write_all(tables) + (write_densities(predictions, folder / DENSITY) if density else [])
@@ -52,7 +52,7 @@ def write_counts(predictions: Sequence[Prediction], path: str | Path, *, classes
     """One line per image: image, count, raw_count where the model is calibrated, low and high where it knows an interval, a
     column per class where there are several (`classes` names them), and one per model, `by_NAME`, where several counted.
     """
-    return write_all({Path(path): _csv(*count_table(predictions, classes))})[0]
+    return write_all({Path(path): csv_bytes(*count_table(predictions, classes))})[0]
 
 
 def write_frames(frames: Sequence[tuple[int, float]], predictions: Sequence[Prediction], path: str | Path) -> Path:
@@ -64,7 +64,7 @@ def write_frames(frames: Sequence[tuple[int, float]], predictions: Sequence[Pred
 
 def write_points(predictions: Sequence[Prediction], path: str | Path) -> Path:
     """One line per point: image, x, y, score, label; score and label are empty where the prediction has none."""
-    return write_all({Path(path): _csv(*point_table(predictions))})[0]
+    return write_all({Path(path): csv_bytes(*point_table(predictions))})[0]
 
 
 def write_json(predictions: Sequence[Prediction], path: str | Path, *, classes: Names = None) -> Path:
@@ -92,7 +92,7 @@ def write_density(prediction: Prediction, path: str | Path) -> Path:
 
 def write_csv(path: str | Path, header: Sequence[str], rows: Sequence[Sequence[Any]]) -> Path:
     """A table of text and numbers."""
-    return write_all({Path(path): _csv(header, rows)})[0]
+    return write_all({Path(path): csv_bytes(header, rows)})[0]
 
 
 def summary(prediction: Prediction, classes: Names = None) -> dict[str, Any]:
@@ -192,7 +192,8 @@ def _decimals(value: float) -> float:
     return round(float(value), 4)
 
 
-def _csv(header: Sequence[str], rows: Sequence[Sequence[Any]]) -> bytes:
+def csv_bytes(header: Sequence[Any], rows: Sequence[Sequence[Any]] = ()) -> bytes:
+    """Lines of a CSV file, text in it guarded."""
     text = io.StringIO()
     plain = csv.writer(text, lineterminator="\n")
     # before Python 3.13 a lone carriage return goes out bare, and readers take it for the end of a line
