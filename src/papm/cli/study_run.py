@@ -15,7 +15,8 @@ from papm.cli.study_options import read_pairs, read_seeds, read_weights
 from papm.text import n_of
 
 if TYPE_CHECKING:
-    from papm.study.run import Task
+    from papm.study.run import Request, Task
+    from papm.study.tables import Study
 
 FOLDERS = "DATASET=FOLDER, once for each dataset."
 
@@ -27,7 +28,7 @@ def run(
     weights: Weights = None,
     out: Annotated[Path, Option(help="Where the run folders go.")] = Path("runs"),
     results: Annotated[Path, Option(help="Where results are looked for and written.")] = DEFAULT,
-    seeds: Annotated[str, Option(help="Seeds, such as 0,1,2.")] = "0",
+    seeds: Annotated[str | None, Option(help="Seeds, such as 0,1,2; those of the study by default.")] = None,
     select: Annotated[str, Option(help="How weights are chosen: last, val or test.")] = "last",
     only: Only = None,
     jobs: Jobs = 1,
@@ -43,6 +44,8 @@ def run(
     papm study run crowds --data shanghaitech-a=data/ShanghaiTech --only vgg19 --seeds 0,1,2 --jobs 6
 
     papm study run mine.yaml --out runs/mine steps=2000 device=cpu
+
+    papm study run displacement-synthetic --jobs 2
     """
     from papm.study import training
     from papm.study.results import read
@@ -56,7 +59,7 @@ def run(
         weights=read_weights(weights),
         out=out,
         results=results,
-        seeds=read_seeds(seeds),
+        seeds=study.seeds if seeds is None else read_seeds(seeds),
         select=select,
         again=again,
     )
@@ -66,12 +69,30 @@ def run(
     tasks = plan(study, read([results]) if results.exists() else [], request)
     if dry_run:
         _print_commands(tasks)
-    elif tasks:
+        return
+    if tasks:
         _work_off(tasks, jobs, minutes, json)
     elif json:
         ui.print_json([])
     else:
         ui.say(f"Nothing to train: every cell has its result in {results}; --again trains them again.")
+    if study.pairs and not json:
+        _answer(study, request)
+
+
+def _answer(study: Study, request: Request) -> None:
+    """What a study of displaced dots shows."""
+    from papm.study import displacement
+    from papm.study.results import read
+    from papm.study.robustness import words
+
+    table = displacement.table_of(study, read([request.results]), request.out, request.select)
+    ui.table(
+        words.columns(table), words.rows(table), title=f"{study.title}: test MAE (?: chance may explain the change)"
+    )
+    for line in displacement.answer(table, study.pairs):
+        ui.say(line)
+    ui.say(f"Page: {displacement.write_page(study, table, request.out / f'{study.name}.html')}")
 
 
 def _print_commands(tasks: list[Task]) -> None:

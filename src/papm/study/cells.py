@@ -90,6 +90,8 @@ class Study:
     notes: tuple[Note, ...] = ()
     where: str = ""
     specials: tuple[Special, ...] = ()
+    seeds: tuple[int, ...] = (0,)  # that it is meant to be trained with
+    pairs: tuple[tuple[str, str], ...] = ()  # rows to compare: a base, and what is to be better than it
 
     @property
     def figures(self) -> tuple[Metric, ...]:

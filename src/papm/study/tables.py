@@ -14,6 +14,8 @@ The paper's tables are the YAML files in `paper/`; a file of one's own has the s
       - {for: {column: ShTech B, backbone: [vgg19, csrnet]}, crop: 512}
     notes:
       - {text: What is known about a figure., row: AL-PAPM, column: ShTech A}
+    seeds: [0, 1, 2]                    # to train with where nobody says; 0
+    pairs: [[DM-Count, AL-PAPM]]        # rows to compare over columns of noise, the base first
 
 Settings are those of `papm train`: dataset, method, backbone, weights (none: from nothing), noise, steps, `loss.sigma` and so
 on; a row's come before a column's, a column's before those of `all`. Those under `settings` come before all of them, later ones
@@ -40,13 +42,19 @@ from papm.study.cells import Study as Study
 from papm.study.metrics import METRICS
 
 FOLDER = Path(__file__).parent / "paper"
+MORE = Path(__file__).parent / "own"  # studies that the paper does not have
 OWN = ("name", "paper", "printed", "quoted")  # keys of a row that are no settings
-KEYS = ("title", "where", "label", "metrics", "all", "columns", "rows", "settings", "notes")
+KEYS = ("title", "where", "label", "metrics", "all", "columns", "rows", "settings", "notes", "seeds", "pairs")
 
 
 def names() -> list[str]:
     """The paper's tables, in its order."""
     return [s.name for s in sorted(map(load, (p.stem for p in FOLDER.glob("*.yaml"))), key=_place)]
+
+
+def more_names() -> list[str]:
+    """The studies that come with papm and are not the paper's."""
+    return sorted(p.stem for p in MORE.glob("*.yaml"))
 
 
 def _place(study: Study) -> tuple[int, int, str]:
@@ -58,13 +66,13 @@ def _place(study: Study) -> tuple[int, int, str]:
 @functools.lru_cache(maxsize=64)
 def load(name: str) -> Study:
     """The study of that name, or of that file (`mine.yaml`)."""
-    own = FOLDER / f"{name}.yaml"
-    if "/" not in name and own.is_file():
-        return parse(configuration.load(own), name, own.name)
+    for own in (folder / f"{name}.yaml" for folder in (FOLDER, MORE) if "/" not in name):
+        if own.is_file():
+            return parse(configuration.load(own), name, own.name)
     path = Path(name).expanduser()
     if path.suffix in (".yaml", ".yml"):
         return parse(configuration.load(path), path.stem, str(path))
-    raise unknown("study", name, (p.stem for p in FOLDER.glob("*.yaml")))
+    raise unknown("study", name, (*(p.stem for p in FOLDER.glob("*.yaml")), *more_names()))
 
 
 def parse(values: Mapping[str, Any], name: str, where: str) -> Study:
@@ -90,7 +98,25 @@ def _parse(values: Mapping[str, Any], name: str) -> Study:
     cells = refuse_same(_cells(common, columns, rows, metrics, notes, specials))
     _refuse_idle(specials, cells)
     where = str(values.get("where", ""))
-    return Study(name, str(values.get("title", name)), metrics, cells, notes, where, specials)
+    seeds, pairs = _seeds(_list(values, "seeds") or [0]), _pairs(_list(values, "pairs"), have["row"], cells)
+    return Study(name, str(values.get("title", name)), metrics, cells, notes, where, specials, seeds, pairs)
+
+
+def _seeds(given: Sequence[Any]) -> tuple[int, ...]:
+    if not all(type(s) is int and s >= 0 for s in given):
+        raise ConfigError(f"seeds are whole numbers of at least 0, not '{given}'")
+    return tuple(dict.fromkeys(given))
+
+
+def _pairs(given: Sequence[Any], rows: Sequence[str], cells: Sequence[Cell]) -> tuple[tuple[str, str], ...]:
+    """Rows that are compared over the distances of the columns."""
+    for pair in given:
+        if not isinstance(pair, list) or len(pair) != 2:
+            raise ConfigError(f"a pair is two rows, [BASE, OTHER], not '{pair}'")
+        _refuse_others("row of a pair", pair, rows)
+    if given and any("noise" not in c.settings for c in cells):
+        raise ConfigError("pairs are compared over distances: every column needs its noise")
+    return tuple((str(a), str(b)) for a, b in given)
 
 
 def _cells(
