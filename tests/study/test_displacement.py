@@ -40,7 +40,7 @@ def test_seeds_are_compared_with_themselves() -> None:
 def test_the_answer_where_papm_is_better() -> None:
     said = answer(table(base=((4.0, 4.1, 4.2), (8.0, 8.1, 8.3)), papm=((4.0, 4.1, 4.1), (5.0, 5.2, 5.1))), PAIRS)
     assert said[0].startswith(
-        "Dots displaced by 16 px raise the MAE by 62 % on average; 2 of 2 methods lose more than chance"
+        "Dots displaced by 16 px raise the MAE by 62 % on average; 2 of 2 methods with several seeds"
     )
     assert said[1].startswith(
         "PAPM has the lower MAE there in 1 of 1 pair, and the difference is more than chance explains in 1"
@@ -48,6 +48,8 @@ def test_the_answer_where_papm_is_better() -> None:
     assert said[1].endswith("(papm is better).")
     assert "papm less base at 16 px: -3.03 (" in said[2] and "better by more than chance" in said[2]
     assert "over 3 seeds" in said[-1]
+    alone = answer(table(base=((4.0,), (8.0,)), papm=((4.0,), (5.0,))), PAIRS)
+    assert alone[0].endswith("how much of it is chance, one seed each does not say.")
 
 
 def test_the_answer_where_it_is_not() -> None:

@@ -80,8 +80,7 @@ def answer(table: Table, pairs: Sequence[tuple[str, str]]) -> list[str]:
     rise = fmean(c for m in costs if (c := table.change(m, far)) is not None)
     seeds = n_of(len(table.seeds), "seed")
     said = [
-        f"Dots displaced by {amount(far, table.kind)} raise the MAE by {100 * rise:.0f} % on average; {len(seen)} of"
-        f" {n_of(len(costs), 'method')} lose more than chance explains ({seeds}).",
+        f"Dots displaced by {amount(far, table.kind)} raise the MAE by {100 * rise:.0f} % on average; {_lost(costs, seen)}.",
         f"PAPM has the lower MAE there in {len(better)} of {n_of(len(gains), 'pair')}, {_sure(gains, sure)}.",
     ]
     for (base, papm), gain in gains.items():
@@ -90,6 +89,14 @@ def answer(table: Table, pairs: Sequence[tuple[str, str]]) -> list[str]:
         said.append(f"{papm} less {base} at {amount(far, table.kind)}: {gain}, {_verdict(gain)}; {lost} to exact dots.")
     said.append(f"In brackets: 95 % interval of the difference over {seeds}, Student's t.")
     return said
+
+
+def _lost(costs: dict[str, Difference], seen: Sequence[str]) -> str:
+    """How many methods lose more than chance explains, where there are seeds to say it."""
+    told = [d for d in costs.values() if d.low is not None]
+    if not told:
+        return "how much of it is chance, one seed each does not say"
+    return f"{len(seen)} of {n_of(len(told), 'method')} with several seeds lose more than chance explains"
 
 
 def _sure(gains: dict[tuple[str, str], Difference], sure: Sequence[tuple[str, str]]) -> str:
