@@ -134,6 +134,28 @@ def test_displacement_is_seeded_and_takes_no_points() -> None:
     assert found.shape == (0, 2) and len(keep) == 0
 
 
+@pytest.mark.parametrize("kind", ["missed", "doubled"])
+def test_laws_of_blunders(kind: P.Blunder) -> None:
+    """The share is met, nobody is chosen who would not be chosen with a larger one, and nothing leaves the image."""
+    xy = torch.rand(4000, 2, generator=torch.Generator().manual_seed(0)) * torch.tensor([90.0, 60.0])
+    before = xy.clone()
+    chosen: list[set[int]] = []
+    for share in (0.0, 0.1, 0.4):
+        made, source = P.blunder(xy, (60, 90), share, kind, np.random.default_rng(3))
+        extra = (len(xy) - len(made)) if kind == "missed" else len(made) - len(xy)
+        assert abs(extra / len(xy) - share) < 0.025 and len(made) == len(source)
+        assert bool(P.inside(made, (60, 90)).all())
+        if kind == "missed":
+            assert torch.equal(made, xy[source])
+            chosen.append(set(range(len(xy))) - set(source.tolist()))
+        else:
+            assert torch.equal(made[: len(xy)], xy)
+            away = made[len(xy) :] - xy[source[len(xy) :]]
+            assert extra == 0 or abs(float(away.std()) - P.AGAIN) < 0.5
+            chosen.append(set(source[len(xy) :].tolist()))
+    assert chosen[0] == set() and chosen[1] < chosen[2] and torch.equal(xy, before)
+
+
 def test_displacement_refuses_what_it_does_not_know() -> None:
     rng = np.random.default_rng(0)
     with pytest.raises(ConfigError, match="did you mean 'ring'"):

@@ -33,6 +33,7 @@ LIMITS: Mapping[str, tuple[float, float]] = {
     "workers": (-1, 1024),
     "seed": (0, 2**63 - 1),
 }
+SHARES = ("missed", "doubled")  # kinds of noise whose amount is a share of the points, not a distance
 MOST_PIXELS = 2**30  # in one step, on one device: 13 GB of input
 
 # What background weighs in the cross-entropy of proposals (P2PNet's eos_coef). An expected count undoes it
@@ -84,8 +85,10 @@ class TrainConfig:
         "border"  # of crops: some moved inside from beyond the border, or anywhere alike
     )
     margin: int = 0  # pixels on each side of a crop that the network sees and the loss does not
-    noise: float = 0.0  # training points are moved by this many pixels once, before training
-    noise_kind: Literal["ring", "disc", "gaussian"] = "ring"
+    noise: float = (
+        0.0  # training points are moved by this many pixels once, before training; or the share of them, see below
+    )
+    noise_kind: Literal["ring", "disc", "gaussian", "missed", "doubled"] = "ring"  # the last two: a share of the points
     noise_edge: Literal["redraw", "clip", "drop"] = "redraw"
     correct: float = 0.0  # the loss takes training points to lie this many pixels from their objects, 0: on them
     correct_kind: Literal["ring", "disc", "gaussian"] = "ring"
@@ -132,6 +135,10 @@ class TrainConfig:
             )
         if not 0 < self.val_fraction < 1:
             raise ConfigError(f"val_fraction is a share between 0 and 1, not {self.val_fraction}")
+        if self.noise_kind in SHARES and not self.noise < 1:
+            raise ConfigError(
+                f"noise is a share of the points, below 1, where they are {self.noise_kind}, not {self.noise:g}"
+            )
         if not 0.1 <= self.scale_min <= self.scale_max <= 10:
             raise ConfigError(
                 f"scale_min ≤ scale_max within 0.1 and 10 is needed, not {self.scale_min}, {self.scale_max}"

@@ -18,6 +18,8 @@ from papm.structures import PointBatch
 
 DisplacementKind = Literal["ring", "disc", "gaussian", "ggd"]
 EdgeRule = Literal["redraw", "clip", "drop", "free"]
+Blunder = Literal["missed", "doubled"]
+AGAIN = 4.0  # px along x and along y, σ of the way from a click to a second one on the same object
 
 
 def inside(points: Tensor, size: tuple[int, int]) -> Tensor:
@@ -122,6 +124,26 @@ def displace(
         moved = np.clip(moved, 0, upper.astype(np.float64))
     keep = np.arange(n) if edge == "free" else np.flatnonzero(~_outside(moved, size))
     return torch.from_numpy(moved[keep].astype(np.float32)), torch.from_numpy(keep)
+
+
+def blunder(
+    points: Tensor, size: tuple[int, int], share: float, kind: Blunder, rng: np.random.Generator
+) -> tuple[Tensor, Tensor]:
+    """Leave out, or give a second dot some pixels (σ = `AGAIN`) away, each point with the chance `share`; the points and the
+    index of the point that each belongs to.
+
+    Who is chosen with a small share is among those chosen with a larger one.
+
+    >>> xy = torch.rand(1000, 2) * 100
+    >>> [len(blunder(xy, (100, 100), 0.1, kind, np.random.default_rng(0))[0]) for kind in ("missed", "doubled")]
+    [905, 1095]
+    """
+    chosen = torch.from_numpy(rng.random(len(points)) < share)
+    if kind == "missed":
+        return points[~chosen], (~chosen).nonzero()[:, 0]
+    found = chosen.nonzero()[:, 0]
+    second, kept = displace(points[found], size, AGAIN, "gaussian", rng)
+    return torch.cat([points, second.to(points)]), torch.cat([torch.arange(len(points)), found[kept]])
 
 
 def as_batch(points: list[Tensor] | tuple[Tensor, ...] | PointBatch, device: torch.device) -> PointBatch:

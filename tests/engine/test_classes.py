@@ -15,6 +15,7 @@ from torch import Tensor
 
 from papm import checkpoint, data
 from papm.cli.main import main
+from papm.config import TrainConfig
 from papm.data.augment import HEAD, Augment, plan, render
 from papm.data.base import Dataset
 from papm.data.cache import build_store
@@ -109,6 +110,19 @@ def test_without_labels_plans_are_as_before() -> None:
     plain = plan(2, Augment(48), [s.size for s in dataset], points, seed=1, batch=3)
     again = plan(2, Augment(48), [s.size for s in dataset], labelled, seed=1, batch=3)
     assert torch.equal(plain.rows, again.rows) and (plain.rows.shape[1] - HEAD) % 3 == 0
+
+
+@pytest.mark.parametrize("kind", ["missed", "doubled"])
+def test_training_points_keep_their_labels_where_some_are_missed_or_doubled(kind: str) -> None:
+    xy = torch.rand(300, 2) * 50 + torch.tensor([5.0, 5.0])
+    sample = Sample("x", lambda: torch.zeros(3, 60, 60), xy, (60, 60), labels=(xy[:, 0] > 30).long())
+    made = training_points(sample, TrainConfig(network={"num_classes": 2}, noise=0.3, noise_kind=kind))  # type: ignore[arg-type]
+    assert 190 < len(made) < 230 if kind == "missed" else 370 < len(made) < 410
+    known = {(round(x, 3), round(y, 3)): k for (x, y), k in zip(xy.tolist(), sample.labels.tolist())}  # type: ignore[union-attr]
+    exact = [(known.get((round(float(x), 3), round(float(y), 3))), k) for x, y, _, k in made]
+    assert all(want is None or want == k for want, k in exact) and sum(w is not None for w, _ in exact) >= 190
+    far = made[np.abs(made[:, 0] - 30) > 20]  # a second dot lies near the first
+    assert ((far[:, 0] > 30) == (far[:, 3] > 0)).all()
 
 
 def test_training_points_keep_their_labels_under_noise() -> None:

@@ -14,6 +14,8 @@ from papm.text import n_of
 if TYPE_CHECKING:
     from papm.study.robustness.plan import Asked
 
+KIND = "How dots are moved: ring, disc or gaussian; or a share of them missed or doubled."
+
 
 def add(app: typer.Typer) -> None:
     app.command("robustness", short_help="Train methods with dots moved by several distances, compare.")(robustness)
@@ -34,11 +36,12 @@ def robustness(
     distances: Annotated[
         str | None,
         typer.Option(
-            help="Pixels, such as 0,4,8,16; when not given 0, ¼, ½ and 1 × the distance between neighbours.",
+            help="Pixels, such as 0,4,8,16; when not given 0, ¼, ½ and 1 × the distance between neighbours. Shares of the dots,"
+            " such as 0.05,0.1,0.2, where they are missed or doubled.",
             show_default=False,
         ),
     ] = None,
-    kind: Annotated[str, typer.Option(help="How dots are moved: ring, disc or gaussian.")] = "ring",
+    kind: Annotated[str, typer.Option(help=KIND)] = "ring",
     seeds: Annotated[str, typer.Option(help="Seeds, such as 0,1,2; each is a training of every cell.")] = "0",
     backbone: Annotated[
         str | None, typer.Option(help="The network; without a GPU tiny, else vgg19.", show_default=False)
@@ -64,6 +67,8 @@ def robustness(
     papm robustness photos
 
     papm robustness photos --methods hd-papm,al-papm,p2p-papm --distances 0,4,8 --kind disc --seeds 0,1,2 steps=3000
+
+    papm robustness photos --kind missed --distances 0.1,0.3
 
     papm robustness photos --methods 'p2p-papm,p2p-papm network.offsets=false'
     """
@@ -109,7 +114,7 @@ def _answer(asked: Asked, json: bool) -> None:
     """Table, page and files of all that is measured by now."""
     from papm.cli import ui
     from papm.study.results import read
-    from papm.study.robustness import figures, page, words
+    from papm.study.robustness import figures, page, plan, words
     from papm.study.show import view
 
     kept = asked.request.results
@@ -119,7 +124,8 @@ def _answer(asked: Asked, json: bool) -> None:
     if json:
         ui.print_json(page.to_json(asked, table, files))
         return
-    title = "Test MAE with training dots moved by (?: chance may explain the change)"
+    done = plan.done(asked.kind).rstrip(":")
+    title = f"Test MAE with training dots {done} (?: chance may explain the change)"
     ui.table(words.columns(table), words.rows(table), title=title)
     for line in words.answer(table):
         ui.say(line)

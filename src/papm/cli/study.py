@@ -38,7 +38,7 @@ def list_studies(results: Places = None, json: Json = False) -> None:
 
     found = results_of(results)
     rows = []
-    for name in [*tables.names(), *tables.names(tables.RECIPES)]:
+    for name in [*tables.names(), *tables.more_names()]:
         study = tables.load(name)
         rows.append([name, study.title, study.where.partition(",")[0], len(study.cells), measured(study, found)])
     if json:

@@ -16,7 +16,8 @@ from papm.cli.study_options import read_pairs, read_seeds, read_tiers, read_weig
 from papm.text import n_of
 
 if TYPE_CHECKING:
-    from papm.study.run import Task
+    from papm.study.run import Request, Task
+    from papm.study.tables import Study
 
 FOLDERS = "DATASET=FOLDER, once for each dataset; others are looked for in the folder that PAPM_DATA names."
 SEVERAL = "A study of `papm study list`, or a YAML file; several (a,b) share one queue."
@@ -31,7 +32,7 @@ def run(
     out: Annotated[Path, Option(help="Where the run folders go.")] = Path("runs"),
     results: Annotated[Path, Option(help="Where results are looked for and written.")] = DEFAULT,
     seeds: Annotated[
-        str | None, Option(help="Seeds, such as 0,1,2; 0, or those of the tier.", show_default=False)
+        str | None, Option(help="Seeds, such as 0,1,2; those of the study, or of the tier.", show_default=False)
     ] = None,
     tier: Annotated[str | None, Option(help=TIER, show_default=False)] = None,
     select: Annotated[str, Option(help="How weights are chosen: last, val or test.")] = "last",
@@ -51,6 +52,8 @@ def run(
     papm study run crowds,trancos,cars --tier 2 --jobs 10 --minutes 9
 
     papm study run mine.yaml --out runs/mine steps=2000 device=cpu
+
+    papm study run displacement-synthetic --jobs 2
     """
     from papm.study import training
     from papm.study.data_roots import found_in, lacking
@@ -67,7 +70,7 @@ def run(
         weights=read_weights(weights),
         out=out,
         results=results,
-        seeds=read_seeds(seeds) if seeds is not None else () if tiers else (0,),
+        seeds=read_seeds(seeds) if seeds is not None else () if tiers else studies[0].seeds,
         select=select,
         again=again,
         tiers=tiers,
@@ -77,12 +80,31 @@ def run(
         ui.note(f"Left out, for want of --data DATASET=FOLDER: cells on {', '.join(missing)}.")
     if dry_run:
         _print_commands(tasks)
-    elif tasks:
+        return
+    if tasks:
         _work_off(tasks, jobs, minutes, json)
     elif json:
         ui.print_json([])
     else:
         ui.say(f"Nothing to train: every cell has its result in {results}; --again trains them again.")
+    for study in studies:
+        if study.pairs and not json:
+            _answer(study, request)
+
+
+def _answer(study: Study, request: Request) -> None:
+    """What a study of displaced dots shows."""
+    from papm.study import displacement
+    from papm.study.results import read
+    from papm.study.robustness import words
+
+    table = displacement.table_of(study, read([request.results]), request.out, request.select)
+    ui.table(
+        words.columns(table), words.rows(table), title=f"{study.title}: test MAE (?: chance may explain the change)"
+    )
+    for line in displacement.answer(table, study.pairs):
+        ui.say(line)
+    ui.say(f"Page: {displacement.write_page(study, table, request.out / f'{study.name}.html')}")
 
 
 def _print_commands(tasks: list[Task]) -> None:

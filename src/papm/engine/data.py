@@ -21,7 +21,7 @@ from papm.data.disk_cache import DiskStore, open_store
 from papm.data.splits import Splits
 from papm.errors import PapmError
 from papm.files import cache_root
-from papm.points import displace, spacing
+from papm.points import blunder, displace, spacing
 from papm.structures import Batch, Sample
 from papm.targets import spacing_alone
 
@@ -44,7 +44,10 @@ def training_points(sample: Sample, config: TrainConfig) -> np.ndarray:
     labels = torch.zeros(len(xy), dtype=torch.int64) if sample.labels is None else sample.labels[used]
     if config.noise > 0:
         rng = np.random.default_rng([config.seed, 4, *sample.name.encode()])
-        xy, kept = displace(xy, sample.size, config.noise, config.noise_kind, rng, edge=config.noise_edge)
+        if config.noise_kind == "missed" or config.noise_kind == "doubled":
+            xy, kept = blunder(xy, sample.size, config.noise, config.noise_kind, rng)
+        else:
+            xy, kept = displace(xy, sample.size, config.noise, config.noise_kind, rng, edge=config.noise_edge)
         still = replace(sample, points=xy).counted
         xy, labels = xy[still], labels[kept][still]
     alone = spacing_alone(sample.size)

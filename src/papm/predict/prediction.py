@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from PIL import Image
@@ -16,6 +16,9 @@ from papm.errors import ConfigError
 from papm.neighbours import spacing
 from papm.predict.pixels import pixels
 from papm.text import Brief
+
+if TYPE_CHECKING:
+    from papm.predict.ground import Homography
 
 BOX = (4.0, 64.0)  # least and most side of the box around a point, in pixels
 
@@ -83,11 +86,13 @@ class Prediction(Brief):
         told: dict[str, Any] = {"labels": self.kinds, "classes": classes, "count": self.count, "name": self.name}
         return to_pil(figure(ground, shown, self.stride, self.points, max_side=max_side, **told))
 
-    def save(self, path: str | Path) -> list[Path]:
-        """Write the prediction and give the files: points to a .csv, everything but the map to a .json, the map to a .npy;
-        all of them to a folder where the path has no such ending.
+    def save(self, path: str | Path, ground: Homography | None = None) -> list[Path]:
+        """Write the prediction and give the files: points to a .csv, .geojson (in the map coordinates of `ground`, where
+        given) or .zip (ImageJ), counts and points to an .xlsx, everything but the map to a .json, the map to a .npy; all of
+        them to a folder where the path has no such ending.
         """
         from papm.predict import results  # here: it writes what this file defines
+        from papm.predict.takeaway import save_one
 
         path = Path(path)
         if path.suffix.lower() == ".csv":
@@ -97,7 +102,11 @@ class Prediction(Brief):
         if path.suffix.lower() == ".npy":
             return [results.write_density(self, path)]
         if path.suffix and not path.is_dir():
-            raise ConfigError(f"{path}: a prediction is saved as .csv, .json, .npy, or to a folder")
+            if saved := save_one(self, path, ground):
+                return [saved]
+            raise ConfigError(
+                f"{path}: a prediction is saved as .csv, .json, .npy, .xlsx, .geojson, .zip, or to a folder"
+            )
         return results.write_results([self], path, density=self.density is not None)
 
     def to_supervision(self, box: float | None = None) -> Any:

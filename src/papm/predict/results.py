@@ -27,6 +27,7 @@ from papm.predict.prediction import Prediction
 
 COUNTS, POINTS, RESULTS, DENSITY = "counts.csv", "points.csv", "results.json", "density"
 Names = Sequence[str] | None  # of the classes
+Table = tuple[list[str], list[list[Any]]]  # header and rows
 
 
 def write_results(
@@ -38,32 +39,32 @@ def write_results(
     there are several; otherwise the predictions do, or they are numbered.
     """
     folder = Path(folder)
-    classes = classes or _classes(predictions)
+    classes = classes or classes_of(predictions)
     tables = {
-        folder / COUNTS: _counts(predictions, classes),
-        folder / POINTS: _points_table(predictions),
+        folder / COUNTS: csv_bytes(*count_table(predictions, classes)),
+        folder / POINTS: csv_bytes(*point_table(predictions)),
         folder / RESULTS: _objects(predictions, classes),
     }
-    return _write(tables) + (write_densities(predictions, folder / DENSITY) if density else [])
+    return write_all(tables) + (write_densities(predictions, folder / DENSITY) if density else [])
 
 
 def write_counts(predictions: Sequence[Prediction], path: str | Path, *, classes: Names = None) -> Path:
     """One line per image: image, count, raw_count where the model is calibrated, low and high where it knows an interval, a
     column per class where there are several (`classes` names them), and one per model, `by_NAME`, where several counted.
     """
-    return _write({Path(path): _counts(predictions, classes)})[0]
+    return write_all({Path(path): csv_bytes(*count_table(predictions, classes))})[0]
 
 
 def write_frames(frames: Sequence[tuple[int, float]], predictions: Sequence[Prediction], path: str | Path) -> Path:
     """One line per frame of a video: its number, its seconds, and what `write_counts` says of an image."""
-    names, rows = _columns(predictions, _classes(predictions))
+    names, rows = _columns(predictions, classes_of(predictions))
     lines = [[str(n), round(seconds, 3), *row] for (n, seconds), row in zip(frames, rows, strict=True)]
     return write_csv(path, ["frame", "seconds", *names], lines)
 
 
 def write_points(predictions: Sequence[Prediction], path: str | Path) -> Path:
     """One line per point: image, x, y, score, label; score and label are empty where the prediction has none."""
-    return _write({Path(path): _points_table(predictions)})[0]
+    return write_all({Path(path): csv_bytes(*point_table(predictions))})[0]
 
 
 def write_json(predictions: Sequence[Prediction], path: str | Path, *, classes: Names = None) -> Path:
@@ -71,7 +72,7 @@ def write_json(predictions: Sequence[Prediction], path: str | Path, *, classes: 
 
     What a prediction lacks is left out; a count that is not finite is null.
     """
-    return _write({Path(path): _objects(predictions, classes)})[0]
+    return write_all({Path(path): _objects(predictions, classes)})[0]
 
 
 def write_densities(predictions: Sequence[Prediction], folder: str | Path) -> list[Path]:
@@ -86,12 +87,12 @@ def write_density(prediction: Prediction, path: str | Path) -> Path:
         raise DataError(f"{path}: this prediction has points and no density map; save it as .csv or .json")
     stream = io.BytesIO()
     np.save(stream, prediction.density.detach().cpu().float().numpy(), allow_pickle=False)
-    return _write({Path(path): stream.getvalue()})[0]
+    return write_all({Path(path): stream.getvalue()})[0]
 
 
 def write_csv(path: str | Path, header: Sequence[str], rows: Sequence[Sequence[Any]]) -> Path:
     """A table of text and numbers."""
-    return _write({Path(path): _csv(header, rows)})[0]
+    return write_all({Path(path): csv_bytes(header, rows)})[0]
 
 
 def summary(prediction: Prediction, classes: Names = None) -> dict[str, Any]:
@@ -115,7 +116,8 @@ def summary(prediction: Prediction, classes: Names = None) -> dict[str, Any]:
     return found
 
 
-def _classes(predictions: Sequence[Prediction]) -> Names:
+def classes_of(predictions: Sequence[Prediction]) -> Names:
+    """The names of the classes, where the predictions know them."""
     return next((p.classes for p in predictions if p.classes), None)
 
 
@@ -137,14 +139,16 @@ def _columns(predictions: Sequence[Prediction], classes: Names) -> tuple[list[st
     return names, [["" if value is None else _decimals(value) for value in row] for row in cells]
 
 
-def _counts(predictions: Sequence[Prediction], classes: Names) -> bytes:
+def count_table(predictions: Sequence[Prediction], classes: Names = None) -> Table:
+    """Header and rows of what `write_counts` writes."""
     names, rows = _columns(predictions, classes)
-    return _csv(["image", *names], [[p.name, *row] for p, row in zip(predictions, rows)])
+    return ["image", *names], [[p.name, *row] for p, row in zip(predictions, rows)]
 
 
-def _points_table(predictions: Sequence[Prediction]) -> bytes:
-    rows = [[p.name, *("" if v is None else v for v in point)] for p in predictions for point in _points(p)]
-    return _csv(["image", "x", "y", "score", "label"], rows)
+def point_table(predictions: Sequence[Prediction]) -> Table:
+    """Header and rows of what `write_points` writes."""
+    rows = [[p.name, *("" if v is None else v for v in point)] for p in predictions for point in points_of(p)]
+    return ["image", "x", "y", "score", "label"], rows
 
 
 def _objects(predictions: Sequence[Prediction], classes: Names) -> bytes:
@@ -153,14 +157,15 @@ def _objects(predictions: Sequence[Prediction], classes: Names) -> bytes:
         height, width = p.size
         made = {"image": p.name, "width": int(width), "height": int(height), **summary(p, classes)}
         if p.points is not None:
-            made["points"] = [{k: v for k, v in zip(keys, point) if v is not None} for point in _points(p)]
+            made["points"] = [{k: v for k, v in zip(keys, point) if v is not None} for point in points_of(p)]
         found.append(made)
     # backslashreplace writes the surrogates of an undecodable file name as \\udcXX, which JSON reads back
     text = json.dumps(found, ensure_ascii=False, allow_nan=False, indent=1)
     return f"{text}\n".encode(errors="backslashreplace")
 
 
-def _points(prediction: Prediction) -> Iterator[tuple[float, float, float | None, int | None]]:
+def points_of(prediction: Prediction) -> Iterator[tuple[float, float, float | None, int | None]]:
+    """x, y, score and label of each point, rounded as files have them."""
     if prediction.points is None:
         return
     points = prediction.points.detach().cpu().double().reshape(-1, 2).tolist()
@@ -189,7 +194,8 @@ def _decimals(value: float) -> float:
     return round(float(value), 4)
 
 
-def _csv(header: Sequence[str], rows: Sequence[Sequence[Any]]) -> bytes:
+def csv_bytes(header: Sequence[Any], rows: Sequence[Sequence[Any]] = ()) -> bytes:
+    """Lines of a CSV file, text in it guarded."""
     text = io.StringIO()
     plain = csv.writer(text, lineterminator="\n")
     # before Python 3.13 a lone carriage return goes out bare, and readers take it for the end of a line
@@ -200,7 +206,7 @@ def _csv(header: Sequence[str], rows: Sequence[Sequence[Any]]) -> bytes:
     return text.getvalue().encode(errors="surrogateescape")  # a file name that is no UTF-8 keeps its bytes
 
 
-def _write(files: Mapping[Path, bytes]) -> list[Path]:
+def write_all(files: Mapping[Path, bytes]) -> list[Path]:
     """Write files that take their places when all of them are on the disk, else none does; folders are made."""
     path = next(iter(files))
     try:

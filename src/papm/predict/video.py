@@ -80,7 +80,7 @@ class Video:
             if seconds + slack >= due:
                 done, picture = self._capture.retrieve()
                 if done:
-                    yield Frame(number, max(0.0, seconds), _rgb(picture))
+                    yield Frame(number, max(0.0, seconds), rgb(picture))
                     due = seconds + slack - math.fmod(seconds + slack, every) + every if every > 0 else 0.0
             number += 1
         self.frames_read = number
@@ -172,7 +172,8 @@ def _address(path: Path) -> str:
     return text
 
 
-def _rgb(picture: Any) -> Tensor:
+def rgb(picture: Any) -> Tensor:
+    """A picture of OpenCV, [H, W, 3] in BGR, as uint8 [3, H, W] in RGB."""
     return torch.from_numpy(np.ascontiguousarray(picture[..., ::-1].transpose(2, 0, 1)))
 
 

@@ -10,6 +10,7 @@ from typing import Any
 
 import yaml
 
+from papm.config import SHARES
 from papm.metrics.counting import counting_errors
 from papm.report import charts, page
 from papm.report.calibrated import calibrated_figures
@@ -227,7 +228,9 @@ def _subtitle(run: Run) -> str:
     c = run.config
     words = [run.folder.resolve().name, f"{_count(c.get('steps', '?'))} steps", f"seed {c.get('seed', '?')}"]
     if c.get("noise"):
-        words.append(f"training points moved by {c['noise']} px ({c.get('noise_kind', '?')})")
+        kind, amount = c.get("noise_kind", "?"), c["noise"]
+        done = f"{kind}, a share of {amount}" if kind in SHARES else f"moved by {amount} px ({kind})"
+        words.append(f"training points {done}")
     return " · ".join(words)
 
 

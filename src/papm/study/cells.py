@@ -112,6 +112,8 @@ class Study:
     specials: tuple[Special, ...] = ()
     tiers: tuple[Tier, ...] = ()
     claims: tuple[Claim, ...] = ()
+    seeds: tuple[int, ...] = (0,)  # that it is meant to be trained with
+    pairs: tuple[tuple[str, str], ...] = ()  # rows to compare: a base, and what is to be better than it
 
     @property
     def figures(self) -> tuple[Metric, ...]:

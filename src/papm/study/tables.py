@@ -19,6 +19,8 @@ The paper's tables are the YAML files in `paper/`; a file of one's own has the s
       - {row: AL-PAPM, below: DM-Count}
     notes:
       - {text: What is known about a figure., row: AL-PAPM, column: ShTech A}
+    seeds: [0, 1, 2]                    # to train with where nobody says; 0
+    pairs: [[DM-Count, AL-PAPM]]        # rows to compare over columns of noise, the base first
 
 Settings are those of `papm train`: dataset, method, backbone, weights (none: from nothing), noise, steps, `loss.sigma` and so
 on; a row's come before a column's, a column's before those of `all`. Those under `settings` come before all of them, later ones
@@ -47,6 +49,8 @@ from papm.study.metrics import METRICS
 
 FOLDER = Path(__file__).parent / "paper"
 RECIPES = Path(__file__).parent / "recipes"  # studies by which recipes are chosen, and what they reach
+MORE = Path(__file__).parent / "own"  # studies that the paper does not have
+FOLDERS = (FOLDER, RECIPES, MORE)
 OWN = ("name", "paper", "printed", "quoted")  # keys of a row that are no settings
 KEYS = (
     "title",
@@ -61,12 +65,19 @@ KEYS = (
     "claims",
     "notes",
     "beside",
+    "seeds",
+    "pairs",
 )
 
 
 def names(folder: Path = FOLDER) -> list[str]:
     """The paper's tables, in its order; those of another folder by name."""
     return [s.name for s in sorted(map(load, (p.stem for p in folder.glob("*.yaml"))), key=_place)]
+
+
+def more_names() -> list[str]:
+    """The studies that come with papm and are not the paper's."""
+    return [*names(RECIPES), *sorted(p.stem for p in MORE.glob("*.yaml"))]
 
 
 def _place(study: Study) -> tuple[int, int, str]:
@@ -78,13 +89,13 @@ def _place(study: Study) -> tuple[int, int, str]:
 @functools.lru_cache(maxsize=64)
 def load(name: str) -> Study:
     """The study of that name, or of that file (`mine.yaml`)."""
-    for own in (folder / f"{name}.yaml" for folder in (FOLDER, RECIPES)):
-        if "/" not in name and own.is_file():
+    for own in (folder / f"{name}.yaml" for folder in FOLDERS if "/" not in name):
+        if own.is_file():
             return parse(configuration.load(own), name, own.name)
     path = Path(name).expanduser()
     if path.suffix in (".yaml", ".yml"):
         return parse(configuration.load(path), path.stem, str(path))
-    raise unknown("study", name, (p.stem for folder in (FOLDER, RECIPES) for p in folder.glob("*.yaml")))
+    raise unknown("study", name, (p.stem for folder in FOLDERS for p in folder.glob("*.yaml")))
 
 
 def parse(values: Mapping[str, Any], name: str, where: str) -> Study:
@@ -114,7 +125,26 @@ def _parse(values: Mapping[str, Any], name: str) -> Study:
     _refuse_idle("tiers", tiers, cells)
     claims = tuple(read_claim(_mapping(c, "a claim"), cells, metrics) for c in _list(values, "claims"))
     where = str(values.get("where", ""))
-    return Study(name, str(values.get("title", name)), metrics, cells, notes, where, specials, tiers, claims)
+    seeds, pairs = _seeds(_list(values, "seeds") or [0]), _pairs(_list(values, "pairs"), have["row"], cells)
+    about = (notes, where, specials, tiers, claims, seeds, pairs)
+    return Study(name, str(values.get("title", name)), metrics, cells, *about)
+
+
+def _seeds(given: Sequence[Any]) -> tuple[int, ...]:
+    if not all(type(s) is int and s >= 0 for s in given):
+        raise ConfigError(f"seeds are whole numbers of at least 0, not '{given}'")
+    return tuple(dict.fromkeys(given))
+
+
+def _pairs(given: Sequence[Any], rows: Sequence[str], cells: Sequence[Cell]) -> tuple[tuple[str, str], ...]:
+    """Rows that are compared over the distances of the columns."""
+    for pair in given:
+        if not isinstance(pair, list) or len(pair) != 2:
+            raise ConfigError(f"a pair is two rows, [BASE, OTHER], not '{pair}'")
+        _refuse_others("row of a pair", pair, rows)
+    if given and any("noise" not in c.settings for c in cells):
+        raise ConfigError("pairs are compared over distances: every column needs its noise")
+    return tuple((str(a), str(b)) for a, b in given)
 
 
 def _cells(

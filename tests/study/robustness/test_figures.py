@@ -44,6 +44,16 @@ def test_a_method_is_named_where_it_is_better_on_the_same_images() -> None:
     assert f"by {100 * least:.1f} % or more" in said
 
 
+def test_shares_are_said_in_percent() -> None:
+    rows = {"gl": (figure(0), figure(4)), "bl": (figure(1), figure(9))}
+    made = Table(
+        ("gl", "bl"), (0.0, 0.1), {(m, d): f for m, row in rows.items() for d, f in zip((0.0, 0.1), row)}, "missed"
+    )
+    assert cost(made).startswith("Dots missed: 10 % change the MAE of gl +")
+    assert "gl errs least with exact dots and at 10 %, by" in conclusion(made)
+    assert words.columns(made) == ["method", "exact dots", "10 %"]
+
+
 def test_different_winners_are_named_apart() -> None:
     t = table(gl=[figure(0), figure(3)], bl=[figure(2), figure(1)])
     said = conclusion(t)

@@ -52,6 +52,20 @@ def test_distances_that_are_none(text: str) -> None:
         plan.read_distances(text)
 
 
+def test_missed_and_doubled_dots_are_shares(tmp_path: Path) -> None:
+    asked = plan.ask(SPEC, methods="gaussian", kind="missed", seeds=(0,), out=tmp_path, weights={})
+    assert asked.distances == (0.0, 0.05, 0.1, 0.2)
+    assert [c.column for c in asked.study.cells] == ["exact", "5 %", "10 %", "20 %"]
+    last = training.configure(asked.study.cells[-1].settings)
+    assert (last.noise, last.noise_kind) == (0.2, "missed")
+    (said,) = plan.announcement(asked, [], {}, 1)
+    assert "4 shares (0, 5, 10, 20 %, missed: that share of them left out)" in said
+    with pytest.raises(ConfigError, match="--distances is shares below 1 where dots are doubled"):
+        plan.read_distances("0.1,4", "doubled")
+    with pytest.raises(ConfigError, match="noise is a share of the points, below 1, where they are missed, not 4"):
+        TrainConfig(noise=4.0, noise_kind="missed")
+
+
 def test_names_are_checked() -> None:
     assert plan.read_methods("gl, bl,gl") == ("gl", "bl")
     with pytest.raises(ConfigError, match="unknown method 'hd-pamp'; did you mean 'hd-papm'"):

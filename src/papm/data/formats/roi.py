@@ -15,7 +15,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
 from papm.data.formats.base import MAYBE, NO, SURELY, Context, PerImage, Points, register
-from papm.data.formats.items import Item
+from papm.data.formats.items import XY, Item
 from papm.data.formats.jsonfile import peek
 from papm.data.formats.roifile import MAGIC, MOST_COUNTERS, MOST_POINTS, marks, multi_point
 from papm.data.readers.faults import MAX_ANNOTATION_BYTES, AnnotationError, read_bytes
@@ -68,11 +68,18 @@ class Roi(PerImage):
             kinds = None if item.ids is None else item.numbers("ImageJ")
             if max(kinds or [0]) >= MOST_COUNTERS:
                 raise DataError(f"{item.file}: has the class {max(kinds or [0])}; ImageJ counts classes from 0 to 99")
-            with zipfile.ZipFile(folder / item.beside("_RoiSet.zip"), "w", zipfile.ZIP_DEFLATED) as archive:
-                for start in range(0, len(item.points), MOST_POINTS):
-                    part = slice(start, start + MOST_POINTS)
-                    name = zipfile.ZipInfo(f"points-{start // MOST_POINTS + 1}.roi")  # of no date: the same bytes again
-                    archive.writestr(name, multi_point(item.points[part], kinds and kinds[part]))
+            (folder / item.beside("_RoiSet.zip")).write_bytes(roi_set(item.points, kinds))
+
+
+def roi_set(points: Sequence[XY], kinds: Sequence[int] | None) -> bytes:
+    """The bytes of a RoiSet.zip of multi-point selections, with a counter for each point where `kinds` are given."""
+    stream = io.BytesIO()
+    with zipfile.ZipFile(stream, "w", zipfile.ZIP_DEFLATED) as archive:
+        for start in range(0, len(points), MOST_POINTS):
+            part = slice(start, start + MOST_POINTS)
+            name = zipfile.ZipInfo(f"points-{start // MOST_POINTS + 1}.roi")  # of no date: the same bytes again
+            archive.writestr(name, multi_point(points[part], kinds and kinds[part]))
+    return stream.getvalue()
 
 
 def _members(path: Path) -> Iterator[tuple[str, bytes]]:

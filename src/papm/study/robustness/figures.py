@@ -59,6 +59,7 @@ class Table:
     methods: tuple[str, ...]
     distances: tuple[float, ...]
     figures: Mapping[tuple[str, float], Figure]
+    kind: str = "ring"  # of displacement, or of blunder, of which a distance is then the share
 
     def change(self, method: str, distance: float) -> float | None:
         """How much larger the MAE is than with exact dots, as a share of it; None where one of the two is missing.
@@ -114,7 +115,8 @@ def build(shown: View, runs: Path) -> Table:
             figures[line.cell.row, float(line.cell.settings["noise"])] = made
     methods = dict.fromkeys(c.row for c in shown.study.cells)
     distances = dict.fromkeys(float(c.settings["noise"]) for c in shown.study.cells)
-    return Table(tuple(methods), tuple(sorted(distances)), figures)
+    kinds = (str(c.settings["noise_kind"]) for c in shown.study.cells if c.settings.get("noise_kind"))
+    return Table(tuple(methods), tuple(sorted(distances)), figures, next(kinds, "ring"))
 
 
 def _figure(group: Group, runs: Path) -> Figure | None:

@@ -10,10 +10,12 @@ from typing import Any
 import torch
 
 from papm import methods
+from papm.config import SHARES
 from papm.engine.data import training_points
 from papm.errors import DataError
 from papm.files import write_json, write_text
 from papm.metrics.counting import FEWEST
+from papm.points import AGAIN
 from papm.report import charts, page
 from papm.report.charts import Card, Series
 from papm.report.displaced import draw_moved, window
@@ -23,7 +25,7 @@ from papm.report.svg import PALETTE
 from papm.study import training
 from papm.study.robustness import words
 from papm.study.robustness.figures import Table
-from papm.study.robustness.plan import KINDS, Asked, in_pixels, method_of
+from papm.study.robustness.plan import KINDS, Asked, amount, amounts, done, method_of
 from papm.study.show import SELECTED, View
 from papm.text import n_of
 
@@ -45,7 +47,7 @@ def write_files(asked: Asked, shown: View, table: Table) -> dict[str, str]:
 
 def write_page(asked: Asked, table: Table, path: Path) -> Path:
     """The page: conclusion, table, curves, what the distances look like."""
-    moved = words.listed([f"{d:g}" for d in table.distances if d] or ["0"])
+    moved = words.listed(amounts([d for d in table.distances if d], asked.kind) or ["0"])
     below = "the lowest and the highest of the seeds" if len(table.seeds) > 1 else "its 95 % interval over images"
     winners = table.winners.items() if len(table.methods) > 1 else ()
     return page.render(
@@ -54,7 +56,7 @@ def write_page(asked: Asked, table: Table, path: Path) -> Path:
         title=asked.study.title,
         kind="Robustness",
         lead=[
-            f"Training dots were moved by {moved} px, {KINDS[asked.kind]}, once, before training. Test dots are never moved."
+            f"Training dots were {done(asked.kind)} {moved}, {KINDS[asked.kind]}, once, before training. Test dots are exact."
         ],
         warnings=warnings(asked, table),
         answer=words.answer(table),
@@ -84,7 +86,7 @@ def line_charts(table: Table) -> list[Card]:
             x = [d for d in table.distances if (method, d) in values]
             y = [values[method, d] for d in x]
             series.append(Series(method, x, y, colour=k, dash=k // len(PALETTE), marks=True))
-        far = "dots moved by, px"
+        far = f"share of dots {table.kind}" if table.kind in SHARES else "dots moved by, px"
         made.append(charts.line_chart(series, title=title, remark=remark, x_label=far, y_label=y_label, log=False))
     return made
 
@@ -115,10 +117,16 @@ def pictures(asked: Asked) -> list[Picture]:
         return torch.from_numpy(training_points(sample, moved)[:, :2])
 
     exact = dots(0.0)
-    place = window(exact, sample.size, max(NEIGHBOURS * (asked.data.spacing or 0.0), MOVES * max(asked.distances)))
+    place = window(
+        exact,
+        sample.size,
+        max(
+            NEIGHBOURS * (asked.data.spacing or 0.0), MOVES * (AGAIN if asked.kind in SHARES else max(asked.distances))
+        ),
+    )
     made = []
     for distance in filter(None, asked.distances):
-        caption = f"moved by {in_pixels(distance)}: {place[2]} × {place[2]} px of {sample.name}"
+        caption = f"{done(asked.kind)} {amount(distance, asked.kind)}: {place[2]} × {place[2]} px of {sample.name}"
         try:
             made.append(page.picture(caption, draw_moved(sample.image, exact, dots(distance), place)))
         except DataError as error:  # a damaged image fails its training too

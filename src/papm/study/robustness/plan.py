@@ -12,7 +12,9 @@ import torch
 
 from papm import config as configuration
 from papm import methods, models
+from papm.config import SHARES as SHARED
 from papm.errors import ConfigError, unknown
+from papm.points import AGAIN
 from papm.report.page import duration
 from papm.study import tables, training
 from papm.study.cells import Study
@@ -24,9 +26,12 @@ KINDS: Mapping[str, str] = {
     "ring": "each by exactly that far, in a random direction",
     "disc": "each to anywhere within that distance",
     "gaussian": "each by a normal distribution with that standard deviation along x and along y",
+    "missed": "that share of them left out",
+    "doubled": f"that share of them with a second dot near the first (σ = {AGAIN:g} px)",
 }
 SHARES = (0.25, 0.5, 1.0)  # of the distance between neighbours: from hardly visible to the next object's place
 USUAL = (4.0, 8.0, 16.0)  # px, where no image has two dots
+USUAL_SHARES = (0.0, 0.05, 0.1, 0.2)  # of the dots that are missed or doubled
 # Settings that are options of the command, or what the study itself varies.
 TAKEN: Mapping[str, str] = {
     "data": "the first argument", "method": "--methods", "backbone": "--backbone", "weights": "--weights",
@@ -68,7 +73,8 @@ class Asked:
             "title": f"Misplaced dots: {self.data.spec}",
             "all": {"dataset": self.data.name},
             "columns": [
-                {"name": in_pixels(d), "noise": d} | ({"noise_kind": self.kind} if d else {}) for d in self.distances
+                {"name": amount(d, self.kind), "noise": d} | ({"noise_kind": self.kind} if d else {})
+                for d in self.distances
             ],
             "rows": [self._row(name) for name in self.methods],
         }
@@ -95,15 +101,15 @@ def ask(
     config = configuration.from_mapping({"select": "last", **plain})
     values.pop("select", None)
     names = read_methods(methods)
-    moved = None if distances is None else read_distances(distances)
     if kind not in KINDS:
         raise unknown("kind of displacement", kind, KINDS)
+    moved = None if distances is None else read_distances(distances, kind)
     network = backbone or usual_backbone(names, config.device)
     for name in names:
         network_of(name, network)
     options = {k.removeprefix("data."): v for k, v in values.items() if k.startswith("data.")}
     opened = open_data(spec, options, config.select, given["seeds"][0], config.val_fraction)
-    moved = moved or usual_distances(opened.spacing)
+    moved = moved or (USUAL_SHARES if kind in SHARED else usual_distances(opened.spacing))
     return Asked(opened, names, moved, kind, network, settings=values, select=config.select, **given)
 
 
@@ -120,11 +126,12 @@ def usual_distances(median: float | None) -> tuple[float, ...]:
     return (0.0, *dict.fromkeys(moved))
 
 
-def read_distances(text: str) -> tuple[float, ...]:
-    """Pixels from `0,4,8`, in order and once each; 0, what the others are compared with, is always among them.
+def read_distances(text: str, kind: str = "ring") -> tuple[float, ...]:
+    """Pixels from `0,4,8`, or shares from `0.1,0.2`, in order and once each; 0, what the others are compared with, is always
+    among them.
 
-    >>> read_distances("8,4,4.0")
-    (0.0, 4.0, 8.0)
+    >>> read_distances("8,4,4.0"), read_distances("0.1", "missed")
+    ((0.0, 4.0, 8.0), (0.0, 0.1))
     """
     try:
         found = [float(t) for t in text.split(",")]
@@ -132,12 +139,39 @@ def read_distances(text: str) -> tuple[float, ...]:
         found = []
     if not found or not all(0 <= d < float("inf") for d in found):
         raise ConfigError(f"--distances is pixels separated by commas, such as 0,4,8,16; got '{text}'")
+    if kind in SHARED and max(found) >= 1:
+        raise ConfigError(f"--distances is shares below 1 where dots are {kind}, such as 0.05,0.1,0.2; got '{text}'")
     return tuple(sorted({0.0, *(d + 0.0 for d in found)}))
 
 
-def in_pixels(distance: float) -> str:
-    """A distance as columns are called."""
-    return f"{distance:g} px" if distance else "exact"
+def amount(distance: float, kind: str = "ring") -> str:
+    """A distance or a share as columns are called.
+
+    >>> amount(8.0), amount(0.1, "missed"), amount(0.0)
+    ('8 px', '10 %', 'exact')
+    """
+    if not distance:
+        return "exact"
+    return f"{100 * distance:g} %" if kind in SHARED else f"{distance:g} px"
+
+
+def amounts(distances: Sequence[float], kind: str = "ring") -> list[str]:
+    """Several, the unit behind the last only.
+
+    >>> amounts([4.0, 8.0]), amounts([0.05, 0.1], "missed")
+    (['4', '8 px'], ['5', '10 %'])
+    """
+    said = [amount(d, kind) if d else "0" for d in distances]
+    return [*(s.split()[0] for s in said[:-1]), *said[-1:]]
+
+
+def done(kind: str) -> str:
+    """What is done to dots, before an amount.
+
+    >>> done("ring"), done("missed")
+    ('moved by', 'missed:')
+    """
+    return f"{kind}:" if kind in SHARED else "moved by"
 
 
 def read_methods(text: str) -> tuple[str, ...]:
@@ -193,6 +227,8 @@ def network_of(name: str, backbone: str) -> dict[str, Any]:
 
 def _refuse_far(asked: Asked) -> None:
     """Beyond half an image there is no place left to move a dot to."""
+    if asked.kind in SHARED:
+        return
     sides = sorted(min(s.size) for s in asked.data.splits.train)
     limit = sides[len(sides) // 2] / 2
     if (far := max(asked.distances)) > limit:
@@ -206,20 +242,21 @@ def _refuse_far(asked: Asked) -> None:
 
 def announcement(asked: Asked, tasks: Sequence[Task], each: Mapping[str, float], jobs: int) -> list[str]:
     """What is about to happen, and how long it takes about; `each` is seconds of a training by row."""
-    near, far = asked.data.spacing, ", ".join(f"{d:g}" for d in asked.distances)
+    near, far = asked.data.spacing, ", ".join(amounts(asked.distances, asked.kind))
     said = []
-    if asked.distances == usual_distances(near):
+    if asked.kind not in SHARED and asked.distances == usual_distances(near):
         why = (
             "since no training image has two dots"
             if near is None
             else (f"which is 0, ¼, ½ and 1 × the median distance between neighbouring training dots, {near:.1f} px")
         )
-        said.append(f"Distances: {far} px, {why}; --distances sets others.")
+        said.append(f"Distances: {far}, {why}; --distances sets others.")
     total = len(asked.study.cells) * len(asked.seeds)
     networks = dict.fromkeys(str(c.settings["backbone"]) for c in asked.study.cells)
     said.append(
         f"{n_of(len(asked.methods), 'method')} ({', '.join(asked.methods)}) × "
-        f"{n_of(len(asked.distances), 'distance')} ({far} px, {asked.kind}: {KINDS[asked.kind]}) × "
+        f"{n_of(len(asked.distances), 'share' if asked.kind in SHARED else 'distance')} ({far}, {asked.kind}:"
+        f" {KINDS[asked.kind]}) × "
         f"{n_of(len(asked.seeds), 'seed')}: "
         f"{n_of(total, 'training')} on {' and '.join(networks)}, of which {total - len(tasks)} are done."
     )

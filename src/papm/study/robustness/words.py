@@ -9,7 +9,7 @@ from typing import Any
 
 from papm.report.page import figure, percent
 from papm.study.robustness.figures import Figure, Table
-from papm.study.robustness.plan import in_pixels
+from papm.study.robustness.plan import amount, amounts, done
 from papm.study.show import DASH
 from papm.text import n_of
 
@@ -27,9 +27,12 @@ def conclusion(table: Table) -> str:
     several = [len(f.seeds) > 1 for f in table.figures.values()]
     beginning = "With one seed only for some figures" if any(several) else "In one training each"
     beginning, verb = ("Over the seeds", "is best") if all(several) else (beginning, "errs least")
-    said = [f"{name} {verb} {_at(distances)}{_margin(table, distances)}" for name, distances in by_winner.items()]
+    said = [
+        f"{name} {verb} {_at(distances, table.kind)}{_margin(table, distances)}"
+        for name, distances in by_winner.items()
+    ]
     if nobody:
-        said.append(f"{_at(nobody)} no method is clearly better than all the others")
+        said.append(f"{_at(nobody, table.kind)} no method is clearly better than all the others")
     return f"{beginning}, {'; '.join(said)}."
 
 
@@ -50,7 +53,7 @@ def cost(table: Table) -> str:
         f"{m} {percent(table.change(m, distance), sign=True)}" + ("" if table.clear(m, distance) else " (unclear)")
         for m in table.methods
     ]
-    return f"Dots moved by {in_pixels(distance)} change the MAE of {listed(parts)}."
+    return f"Dots {done(table.kind)} {amount(distance, table.kind)} change the MAE of {listed(parts)}."
 
 
 def basis(table: Table) -> str:
@@ -70,14 +73,14 @@ def answer(table: Table) -> list[str]:
     return [conclusion(table), *([cost(table)] if len(table.methods) > 1 else []), basis(table)]
 
 
-def _at(distances: Sequence[float]) -> str:
+def _at(distances: Sequence[float], kind: str = "ring") -> str:
     """
-    >>> _at([0.0]), _at([4.0, 8.0, 16.0]), _at([0.0, 4.0])
-    ('with exact dots', 'at 4, 8 and 16 px', 'with exact dots and at 4 px')
+    >>> _at([0.0]), _at([4.0, 8.0, 16.0]), _at([0.0, 0.1], "missed")
+    ('with exact dots', 'at 4, 8 and 16 px', 'with exact dots and at 10 %')
     """
-    far = [f"{d:g}" for d in distances if d]
+    far = amounts([d for d in distances if d], kind)
     words = ["with exact dots"] if 0.0 in distances else []
-    return " and ".join(words + ([f"at {listed(far)} px"] if far else []))
+    return " and ".join(words + ([f"at {listed(far)}"] if far else []))
 
 
 def listed(words: Sequence[str]) -> str:
@@ -94,7 +97,7 @@ def listed(words: Sequence[str]) -> str:
 
 def columns(table: Table) -> list[str]:
     """Headings of the printed table."""
-    return ["method", *(in_pixels(d) if d else "exact dots" for d in table.distances)]
+    return ["method", *(amount(d, table.kind) if d else "exact dots" for d in table.distances)]
 
 
 def rows(table: Table) -> list[list[str]]:
