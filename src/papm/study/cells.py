@@ -125,7 +125,7 @@ class Study:
         """Datasets that the cells need, in order."""
         return tuple(dict.fromkeys(str(c.settings["dataset"]) for c in self.cells))
 
-    def seeds(self, cell: Cell, tier: int) -> tuple[int, ...]:
+    def seeds_in(self, cell: Cell, tier: int) -> tuple[int, ...]:
         """The seeds that a cell has in a tier; none where it is in another."""
         found = {s for t in self.tiers if t.number == tier and t.about(cell.place) for s in t.seeds}
         return tuple(sorted(found))
@@ -136,7 +136,7 @@ class Study:
             return [(cell, seed) for seed in seeds or (0,) for cell in self.cells]
         out: dict[tuple[str, int], tuple[Cell, int]] = {}
         for tier in tiers:
-            found = [(c, seeds or own) for c in self.cells if (own := self.seeds(c, tier))]
+            found = [(c, seeds or own) for c in self.cells if (own := self.seeds_in(c, tier))]
             for seed in sorted({s for _, each in found for s in each}):
                 out |= {(c.name, seed): (c, seed) for c, each in found if seed in each and (c.name, seed) not in out}
         return list(out.values())
