@@ -74,7 +74,8 @@ class CountInterval:
 
 
 NESTED: dict[str, type[Calibration | CountInterval]] = {"calibration": Calibration, "interval": CountInterval}
-ADDED = (*NESTED, "calibrated_on", "profile")  # stored where there is such
+CALIBRATED = (*NESTED, "calibrated_on")  # what `papm calibrate` stores
+ADDED = (*CALIBRATED, "profile")  # stored where there is such
 
 
 @dataclass(frozen=True)
