@@ -112,5 +112,8 @@ def _say(result: dict[str, Any]) -> None:
         ui.say(f"{result['split']} {figures}, {chosen}")
         if result["bias"] is not None:
             ui.say(f"Total count: {bias_of(result['bias'], result['intervals'].get('bias'))}")
+    for name, each in result.get("datasets", {}).items():
+        total = "" if each["bias"] is None else f"total count {100 * each['bias']:+.1f} %, "
+        ui.say(f"  {name}: MAE {each['mae']:.2f}, {total}{n_of(each['n'], 'image')}")
     if few := chosen_on_few(result):
         ui.note(few)

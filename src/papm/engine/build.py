@@ -11,12 +11,13 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from papm import checkpoint, data, losses, methods, models
+from papm import checkpoint, losses, methods, models
 from papm import config as configuration
 from papm.config import TrainConfig
 from papm.data import resize
 from papm.data.base import Dataset
 from papm.data.classes import class_names, number_of_classes, require_labels
+from papm.data.spec import names_of, share_options
 from papm.data.splits import Splits
 from papm.engine.data import several_classes
 from papm.errors import ConfigError, unknown
@@ -79,8 +80,10 @@ def with_bounds(config: TrainConfig) -> TrainConfig:
     """The configuration with `data.resize=usual` spelt out: a model must know its sizes without its dataset."""
     if "resize" not in config.options:
         return config
-    name, _ = data.parse_spec(config.data)
-    return dataclasses.replace(config, options=resize.resolved(name, config.options))
+    names = names_of(config.data)
+    if len(names) > 1:
+        share_options(names, config.options)  # one rule for all of them, which `usual` is not
+    return dataclasses.replace(config, options=resize.resolved(names[0], config.options))
 
 
 def with_classes(config: TrainConfig, splits: Splits) -> TrainConfig:
