@@ -18,8 +18,8 @@ from papm import data
 from papm.data.base import Dataset
 from papm.structures import Sample
 
-# Typical size in pixels, fewest and most cells of a scene of 256 × 256, and how much there is besides: specks beside large cells
-# look as small cells do, so that large ones have few.
+# Typical size in pixels, fewest and most cells of a scene of 256 × 256, and how much there is besides: specks beside large
+# cells look as small cells do, so that large ones have few.
 DRAWN = ((9, 20, 250, 0.4), (14, 10, 160, 0.4), (20, 5, 90, 0.2), (30, 2, 40, 0.06), (42, 1, 20, 0.03))
 
 

@@ -134,12 +134,14 @@ def _store(path: Path, values: dict[str, Any]) -> None:
 
 
 def _compact(path: Path, values: dict[str, Any]) -> bytes:
-    """The bytes of a .safetensors file: matrices and kernels in half precision; biases and norms, which are few, as they are."""
+    """The bytes of a .safetensors file: kernels in half precision; biases and norms, which are few, as they are."""
     state = {k.removeprefix(PREFIX): v for k, v in values["state_dict"].items() if k.startswith(PREFIX)}
     halved = {k: v.half() if v.is_floating_point() and v.dim() > 1 else v for k, v in state.items()}
     for key, value in halved.items():
         if value.is_floating_point() and not bool(value.isfinite().all()):
-            raise CheckpointError(f"{path}: the weights '{key}' do not fit in half precision; keep the model as a .ckpt")
+            raise CheckpointError(
+                f"{path}: the weights '{key}' do not fit in half precision; keep the model as a .ckpt"
+            )
     about = {"papm": json.dumps(values["papm"], allow_nan=False), "card": str(values.get("card", ""))}
     return safetensors_of({k: v.contiguous() for k, v in halved.items()}, about)
 
@@ -181,7 +183,9 @@ def _read_compact(path: Path) -> dict[str, Any]:
 def change_inference(path: Path, out: Path | None = None, **changes: Any) -> None:
     """Write a model again with another contract, in its place or at `out`; all else in the file stays."""
     if out is None and (name := ready.shipped(path)):
-        raise CheckpointError(f"{name} is a model that came with a package and stays as it is; write yours with --out FILE")
+        raise CheckpointError(
+            f"{name} is a model that came with a package and stays as it is; write yours with --out FILE"
+        )
     inference = load(path)[0].inference
     assert inference is not None  # a file that does not say it counts as its settings meant
     values = read(path)
@@ -254,7 +258,9 @@ def resolve(path: Path) -> Path:
     if not path.exists() and ready.is_name(path):
         return ready.find(path.name).path
     if path.name == str(path) and path.name in ready.known():
-        log.warning("%s: the %s here is used, not the ready model of that name", path, "folder" if path.is_dir() else "file")
+        log.warning(
+            "%s: the %s here is used, not the ready model of that name", path, "folder" if path.is_dir() else "file"
+        )
     if path.is_dir():
         for name in ("best.ckpt", "last.ckpt"):
             if (path / name).is_file():

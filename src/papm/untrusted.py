@@ -1,4 +1,4 @@
-"""YAML, and files of torch.save and safetensors, that may come from strangers: no code is run, and what they hold is bounded."""
+"""YAML, files of torch.save and of safetensors that may come from strangers: no code is run, what they hold is bounded."""
 
 from __future__ import annotations
 
@@ -154,7 +154,7 @@ def _why_unreadable(path: Path, error: Exception) -> str:
 
 
 def read_header(path: Path) -> dict[str, str]:
-    """What a .safetensors file says about itself (`__metadata__`), words by name; no tensor is read. ValueError with the reason."""
+    """What a .safetensors file says about itself, words by name; no tensor is read. ValueError with the reason."""
     try:
         with path.open("rb") as stream:
             length = int.from_bytes(stream.read(8), "little")

@@ -16,7 +16,7 @@ def list_models(json: Json = False) -> None:
     Example: papm models list
     """
     from papm import ready
-    from papm.ready.find import ELSEWHERE
+    from papm.ready.places import ELSEWHERE
 
     absent = ready.missing()
     here = [ready.find(name) for name in ready.known() if name not in absent]

@@ -1,12 +1,12 @@
 """The card of a model: what it counts, under which licence, how well; facts in YAML at the top, then words in Markdown.
 
-    ---
-    counts: cells and nuclei under a microscope
-    licence: Apache-2.0
-    errors:
-      - {data: BBBC039 test, images: 50, mae: 3.1, bias: 0.01, seen: true}
-    ---
-    # cells …
+---
+counts: cells and nuclei under a microscope
+licence: Apache-2.0
+errors:
+  - {data: BBBC039 test, images: 50, mae: 3.1, bias: 0.01, seen: true}
+---
+# cells …
 """
 
 from __future__ import annotations
