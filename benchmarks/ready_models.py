@@ -4,8 +4,8 @@
     python benchmarks/ready_models.py crowd --data DATA --weights WEIGHTS --unseen "Mall=folder:DATA/mall" --place
     python benchmarks/ready_models.py vehicles --data DATA --weights WEIGHTS --place
 
-A recipe is `benchmarks/ready/NAME.yaml`. `{data}` and `{weights}` in it stand for the folders of datasets and of published trunk
-weights. Trainings that are done are kept and those that were stopped go on: the same command, given again, finishes the work.
+A recipe is `benchmarks/ready/NAME.yaml`. `{data}` and `{weights}` in it stand for the folders of datasets and of trunk weights.
+Trainings that are done are kept and those that were stopped go on: the same command, given again, finishes the work.
 `--place` puts NAME.safetensors and NAME.md where they are shipped from, which is done once, when they are final. `--set
 steps=20 …` changes every training, to try a recipe out.
 """
@@ -53,7 +53,9 @@ class Recipe:
     teachers: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     options: Mapping[str, Any] = field(default_factory=dict)  # of the datasets
     unseen: Mapping[str, str] = field(default_factory=dict)
-    resized: Mapping[str, float] = field(default_factory=dict)  # test → factor for its images, where objects are too large
+    resized: Mapping[str, float] = field(
+        default_factory=dict
+    )  # test → factor for its images, where objects are too large
 
     @classmethod
     def read(cls, path: Path, folders: Mapping[str, str]) -> Recipe:
@@ -101,7 +103,11 @@ def _images(recipe: Recipe, root: str) -> str | dict[str, Dataset]:
 
 
 def _trained(
-    images: str | dict[str, Dataset], folder: Path, recipe: Recipe, settings: Mapping[str, Any], changes: Mapping[str, Any]
+    images: str | dict[str, Dataset],
+    folder: Path,
+    recipe: Recipe,
+    settings: Mapping[str, Any],
+    changes: Mapping[str, Any],
 ) -> Path:
     """A run folder, trained to its end, whatever of it was there before."""
     if (folder / "result.json").is_file():
@@ -174,7 +180,9 @@ def main(argv: Sequence[str] | None = None) -> None:
     parser.add_argument("--data", default="data", help="folder of the datasets")
     parser.add_argument("--weights", default="weights", help="folder of published trunk weights")
     parser.add_argument("--out", type=Path, default=Path("build/ready"))
-    parser.add_argument("--unseen", action="append", default=[], metavar="NAME=DATA", help="one more dataset it never saw")
+    parser.add_argument(
+        "--unseen", action="append", default=[], metavar="NAME=DATA", help="one more dataset it never saw"
+    )
     parser.add_argument("--set", nargs="*", default=[], metavar="KEY=VALUE", help="settings of every training")
     parser.add_argument("--place", action="store_true", help="put the model where it is shipped from")
     asked = parser.parse_args(argv)

@@ -92,7 +92,9 @@ def test_a_header_without_bounds(model: Path) -> None:
 
 
 def test_weights_of_a_trunk_are_no_model_and_a_model_no_trunk(model: Path, tmp_path: Path) -> None:
-    with pytest.raises(CheckpointError, match="is a papm checkpoint, not weights of a trunk; start from it with --init"):
+    with pytest.raises(
+        CheckpointError, match="is a papm checkpoint, not weights of a trunk; start from it with --init"
+    ):
         read_weights(model)
     with pytest.raises(CheckpointError, match="not a papm checkpoint; trunk weights are given with --weights"):
         checkpoint.load(rewritten(model, format="pt"))

@@ -130,7 +130,9 @@ def test_a_student_follows_its_teacher(tmp_path: Path, teacher: Path) -> None:
 
 @pytest.mark.slow
 def test_a_student_that_was_stopped_goes_on_as_if_it_were_not(tmp_path: Path, teacher: Path) -> None:
-    config = resolve("hd-papm", "tiny", {**KEYS, "steps": 6, "save_every": 3, "eval_every": 6, "teachers": str(teacher)})
+    config = resolve(
+        "hd-papm", "tiny", {**KEYS, "steps": 6, "save_every": 3, "eval_every": 6, "teachers": str(teacher)}
+    )
 
     class Crash:
         def on_start(self, sizes: dict[str, int]) -> None: ...
