@@ -99,7 +99,7 @@ def _images(recipe: Recipe, root: str) -> str | dict[str, Dataset]:
     from ready.cell_images import training
 
     val = data.open_spec(recipe.tests["BBBC039 test"])["val"]  # watched: the test images are for the card alone
-    return {"train": training(root, each=int(recipe.options.get("each", 60))), "test": val}
+    return {"train": training(f"{root}/BBBC039", each=int(recipe.options.get("each", 60))), "test": val}
 
 
 def _trained(

@@ -1,7 +1,8 @@
 """The images that the ready model `cells` learns from: drawn cells of many sizes, and BBBC039 as cameras and people show it.
 
-A camera's picture is nearly black, a picture in a talk is stretched to white, a negative is dark on bright: a model that is
-used by strangers must know all of them. Each image is shown as it is and, in a second copy, at a contrast of its own.
+A camera's picture is nearly black, a picture in a talk is stretched to white, a negative is dark on bright, and a dye may have
+any colour, pure blue too: a model that is used by strangers must know all of them. Each image is shown as it is and, in further
+copies, at a contrast and in a colour of its own.
 """
 
 from __future__ import annotations
@@ -26,27 +27,41 @@ DRAWN = ((9, 20, 250, 0.4), (14, 10, 160, 0.4), (20, 5, 90, 0.2), (30, 2, 40, 0.
 @dataclass(frozen=True)
 class Shown:
     """The pixels of a sample, their 0.5th and 99.8th percentile moved to two grey levels, the first above the second in a
-    negative; None shows them as they are."""
+    negative; with a `tint`, as light of that colour."""
 
     sample: Sample
     dark: float = 0.0
     light: float = 255.0
+    tint: tuple[float, float, float] | None = None
 
     def __call__(self) -> Tensor:
         """Pixels, uint8 [3, H, W]."""
         image = self.sample.image.float()
+        if self.tint is not None:
+            image = image.amax(0, keepdim=True).expand(3, -1, -1)
         low, high = np.percentile(image.numpy(), (0.5, 99.8))
         share = (image - float(low)) / max(float(high - low), 1.0)
-        return (self.dark + share * (self.light - self.dark)).clamp(0, 255).round().to(torch.uint8)
+        shown = self.dark + share * (self.light - self.dark)
+        if self.tint is not None:
+            shown = shown * torch.tensor(self.tint)[:, None, None]
+        return shown.clamp(0, 255).round().to(torch.uint8)
 
 
 def at_contrast(sample: Sample, rng: np.random.Generator, negatives: float) -> Sample:
-    """The sample at a contrast that is drawn: from nearly black to all grey levels, a share of them as negatives."""
+    """The sample at a contrast that is drawn: from nearly black to all grey levels, a share of them as negatives; of what glows
+    on black half is in a colour that is drawn, some of them pure."""
     dark = rng.uniform(0, 60)
     light = min(255.0, dark + np.exp(rng.uniform(np.log(35), np.log(255))))
+    glows = sample.image.float().median() < 80
+    tint = None
     if rng.random() < negatives:
         dark, light = 255 - dark, 255 - light
-    return dataclasses.replace(sample, name=f"{sample.name}~", source=Shown(sample, dark, light))
+    elif glows and rng.random() < 0.5:
+        colour = np.clip(rng.uniform(-0.6, 1.0, 3), 0, 1)
+        colour[rng.integers(3)] = 1.0
+        red, green, blue = colour.tolist()
+        tint = (red, green, blue)
+    return dataclasses.replace(sample, name=f"{sample.name}~", source=Shown(sample, dark, light, tint))
 
 
 def training(root: str, each: int, seed: int = 0) -> Dataset:
