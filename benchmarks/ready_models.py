@@ -50,6 +50,7 @@ class Recipe:
     text: str  # of the card, in Markdown
     place: str
     trained_on: str = ""  # what the file says about its data: no folders
+    half: bool = True  # weights in half precision; not where that changes counts by more than a thousandth
     teachers: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     options: Mapping[str, Any] = field(default_factory=dict)  # of the datasets
     unseen: Mapping[str, str] = field(default_factory=dict)
@@ -84,11 +85,11 @@ def make(recipe: Recipe, root: str, out: Path, changes: Mapping[str, Any] | None
     student = _trained(images, folder / "student", recipe, settings, changes or {})
     spec, state = checkpoint.load(checkpoint.resolve(student))
     made = out / f"{recipe.name}{checkpoint.COMPACT}"
-    checkpoint.save(made, _without_folders(spec, recipe), state)
+    checkpoint.save(made, _without_folders(spec, recipe), state, half=recipe.half)
     if made.stat().st_size > LARGEST:
         raise PapmError(f"{made}: {made.stat().st_size / 1e6:.1f} MB, more than {LARGEST / 1e6:.0f}")
     card = Card(recipe.counts, recipe.licence, tuple(figures(recipe, made, student)), recipe.text)
-    checkpoint.save(made, _without_folders(spec, recipe), state, card.write())
+    checkpoint.save(made, _without_folders(spec, recipe), state, card.write(), half=recipe.half)
     write_text(made.with_suffix(".md"), card.write())
     return made
 
@@ -152,7 +153,9 @@ def figures(recipe: Recipe, file: Path, student: Path) -> list[Figure]:
             compact, whole = (_measured(c, images) for c in counters)
             lost = abs(sum(compact.predicted) / max(sum(whole.predicted), 1e-9) - 1)
             if lost > MOST_LOST:
-                raise PapmError(f"{file}: half precision changes the total of {name} by {100 * lost:.2f} %")
+                raise PapmError(
+                    f"{file}: half precision changes the total of {name} by {100 * lost:.2f} %; set half: false"
+                )
             score = compact.score
             figure = Figure(name, score.n, round(score.mae, 2), round(score.bias, 4), seen, round(score.nae, 4))
             log.info("%s (half precision changes the total by %.1e)", figure, lost)

@@ -116,27 +116,29 @@ def _before_the_contract(values: Mapping[str, Any]) -> Inference:
     )
 
 
-def save(path: Path, spec: ModelSpec, network_state: Mapping[str, Tensor], card: str = "") -> None:
+def save(
+    path: Path, spec: ModelSpec, network_state: Mapping[str, Tensor], card: str = "", *, half: bool = True
+) -> None:
     """Write a model; an existing file is replaced only when the new one is whole.
 
-    A name that ends in .safetensors asks for a file to hand on, which may hold a `card`.
+    A name that ends in .safetensors asks for a file to hand on, which may hold a `card`; in full precision unless `half`.
     """
     state = {PREFIX + k: v.detach().cpu() for k, v in network_state.items()}
-    _store(path, {"papm": spec.to_mapping(), "state_dict": state, "card": card})
+    _store(path, {"papm": spec.to_mapping(), "state_dict": state, "card": card}, half)
 
 
-def _store(path: Path, values: dict[str, Any]) -> None:
+def _store(path: Path, values: dict[str, Any], half: bool) -> None:
     """Write the dictionary of a checkpoint in the form that the name of the file asks for."""
     if path.suffix == COMPACT:
-        content = _compact(path, values)
+        content = _compact(path, values, half)
         return write_atomic(path, lambda stream: stream.write(content))
     return write_atomic(path, lambda stream: write({k: v for k, v in values.items() if k != "card" or v}, stream))
 
 
-def _compact(path: Path, values: dict[str, Any]) -> bytes:
+def _compact(path: Path, values: dict[str, Any], half: bool) -> bytes:
     """The bytes of a .safetensors file: kernels in half precision; biases and norms, which are few, as they are."""
     state = {k.removeprefix(PREFIX): v for k, v in values["state_dict"].items() if k.startswith(PREFIX)}
-    halved = {k: v.half() if v.is_floating_point() and v.dim() > 1 else v for k, v in state.items()}
+    halved = {k: v.half() if half and v.is_floating_point() and v.dim() > 1 else v for k, v in state.items()}
     for key, value in halved.items():
         if value.is_floating_point() and not bool(value.isfinite().all()):
             raise CheckpointError(
@@ -190,7 +192,7 @@ def change_inference(path: Path, out: Path | None = None, **changes: Any) -> Non
     assert inference is not None  # a file that does not say it counts as its settings meant
     values = read(path)
     values["papm"] = {**values["papm"], "inference": replace(inference, **changes).to_mapping()}
-    _store(out or path, values)
+    _store(out or path, values, half=False)  # what was halved is not halved again, and nothing else is
 
 
 def load(path: Path) -> tuple[ModelSpec, dict[str, Tensor]]:

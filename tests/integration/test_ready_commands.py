@@ -77,11 +77,15 @@ def test_every_command_takes_it(photo: tuple[Path, int], tmp_path: Path, run_pap
 def test_training_from_a_ready_model_takes_its_network(tmp_path: Path, run_papm: Run) -> None:
     drawn = "synthetic:look=cells,train=4,test=2,size=64,count=2-4"
     spec = papm.Counter.load("cells", "cpu").spec
-    run = papm.train(drawn, init="cells", out=tmp_path / "run", steps=1, crop=64, batch=2, lr=0.0, select="last", device="cpu")
+    run = papm.train(
+        drawn, init="cells", out=tmp_path / "run", steps=1, crop=64, batch=2, lr=0.0, select="last", device="cpu"
+    )
     mine = run.counter.spec
     assert (mine.backbone, dict(mine.options), mine.method) == (spec.backbone, dict(spec.options), spec.method)
     image = data.open_spec(drawn)["test"][0].image
-    assert run.counter.predict(image).count == pytest.approx(papm.Counter.load("cells", "cpu").predict(image).count, rel=1e-3)
+    assert run.counter.predict(image).count == pytest.approx(
+        papm.Counter.load("cells", "cpu").predict(image).count, rel=1e-3
+    )
     code, _, err = run_papm("train", drawn, "--init", "cells", "--backbone", "mcnn", "--out", tmp_path / "b", *SETTINGS)
     assert code == 2 and f"cells: is a '{spec.backbone}', the run trains a 'mcnn'; leave out --backbone" in err
     code, _, err = run_papm("train", drawn, "network.stride=2", "--init", "cells", "--out", tmp_path / "b", *SETTINGS)

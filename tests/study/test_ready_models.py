@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import ready_models
 
+import ready_models
 from papm import checkpoint
 from papm.engine.build import resolve
 from papm.errors import ConfigError
