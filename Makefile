@@ -14,11 +14,11 @@ PYTEST = PYTHONDONTWRITEBYTECODE= OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n $
 LOCK ?= requirements.lock
 PIP = $(BIN)/python -m pip install --quiet --disable-pip-version-check
 
-$(BIN)/.installed: pyproject.toml constraints.txt $(LOCK)
+$(BIN)/.installed: pyproject.toml constraints.txt packages/papm-models/pyproject.toml $(LOCK)
 	$(PYTHON) -m venv $(VENV)
 	$(if $(LOCK),$(PIP) --no-deps --require-hashes -r $(LOCK))
 	$(PIP) -c constraints.txt torch
-	$(if $(LOCK),$(PIP) --no-deps --no-build-isolation -e .,$(PIP) -c constraints.txt -e ".[dev]")
+	$(if $(LOCK),$(PIP) --no-deps --no-build-isolation -e . -e packages/papm-models,$(PIP) -c constraints.txt -e ".[dev]" -e packages/papm-models)
 	$(BIN)/python -m pip check --disable-pip-version-check
 	touch $@
 

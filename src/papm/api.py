@@ -23,6 +23,7 @@ from papm.engine.build import resolve, with_bounds
 from papm.engine.calibration import Calibration, add_interval, calibrate
 from papm.engine.count_split import count_split
 from papm.engine.evaluate import Evaluation
+from papm.engine.start import implied
 from papm.errors import ConfigError, PapmError, unknown
 from papm.extras import MissingExtraError
 from papm.predict import localization
@@ -105,6 +106,8 @@ def configure(data: Data, method: str, backbone: str, settings: Mapping[str, Any
     """All settings of a run: the recipe of method and backbone, over it what is given, and `auto` for what is left open."""
     given = {k: v for k, v in settings.items() if not (k in auto.CHOSEN and v == AUTO)}
     why: list[str] = []
+    if given.get("init"):
+        method, backbone, given = implied(method, backbone, given)
     if AUTO in (method, backbone):
         machine, free = pick_device(str(given.get("device", AUTO))), backbone == AUTO
         method, backbone = choose(data, machine, method, backbone)
@@ -113,7 +116,7 @@ def configure(data: Data, method: str, backbone: str, settings: Mapping[str, Any
         if free and machine.type != "cuda" and backbone == "p2pnet":
             given["network"] = {"trunk": "tiny", **group(given, "network")}
         if free and models.info(backbone).trunk is not None and "trunk" not in group(given, "network"):
-            given = {"weights": None if given.get("init") else "imagenet", **given}
+            given = {"weights": "imagenet", **given}
     named = next((d.name for d in data.values()), "") if isinstance(data, Mapping) else str(data)
     config = with_bounds(resolve(method, backbone, {**given, "data": named}))
     if not isinstance(data, Mapping) and set(auto.CHOSEN) <= set(given):

@@ -2,20 +2,24 @@
 
 A checkpoint is a dictionary with `papm` (what network this is and how it was trained) and `state_dict` (its weights, with
 the prefix `network.`). The trainer's own `last.ckpt` has the same two entries and more besides, so that both kinds load.
+A model to hand on is a `.safetensors` file: the weights in half precision, and in its header `papm`, as JSON, and its `card`.
 """
 
 from __future__ import annotations
 
 import io
+import json
+import logging
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import IO, Any
 
 import torch
+from safetensors.torch import save as safetensors_of
 from torch import Tensor
 
-from papm import models, untrusted
+from papm import models, ready, untrusted
 from papm.config import BACKGROUND_WEIGHT, displacement
 from papm.data import resize
 from papm.errors import CheckpointError, ConfigError, PapmError
@@ -25,7 +29,10 @@ from papm.registry import check_options
 from papm.untrusted import brief
 from papm.version import __version__
 
+log = logging.getLogger(__name__)
+
 FORMAT = 1
+COMPACT = ".safetensors"
 PREFIX = "network."
 LONGEST = 20_000  # values in the description of a network
 # Options of networks that are gone, with the value that asked for nothing: a file that says so loads.
@@ -109,10 +116,36 @@ def _before_the_contract(values: Mapping[str, Any]) -> Inference:
     )
 
 
-def save(path: Path, spec: ModelSpec, network_state: Mapping[str, Tensor]) -> None:
-    """Write a model; an existing file is replaced only when the new one is whole."""
+def save(
+    path: Path, spec: ModelSpec, network_state: Mapping[str, Tensor], card: str = "", *, half: bool = True
+) -> None:
+    """Write a model; an existing file is replaced only when the new one is whole.
+
+    A name that ends in .safetensors asks for a file to hand on, which may hold a `card`; in full precision unless `half`.
+    """
     state = {PREFIX + k: v.detach().cpu() for k, v in network_state.items()}
-    write_atomic(path, lambda stream: write({"papm": spec.to_mapping(), "state_dict": state}, stream))
+    _store(path, {"papm": spec.to_mapping(), "state_dict": state, "card": card}, half)
+
+
+def _store(path: Path, values: dict[str, Any], half: bool) -> None:
+    """Write the dictionary of a checkpoint in the form that the name of the file asks for."""
+    if path.suffix == COMPACT:
+        content = _compact(path, values, half)
+        return write_atomic(path, lambda stream: stream.write(content))
+    return write_atomic(path, lambda stream: write({k: v for k, v in values.items() if k != "card" or v}, stream))
+
+
+def _compact(path: Path, values: dict[str, Any], half: bool) -> bytes:
+    """The bytes of a .safetensors file: kernels in half precision; biases and norms, which are few, as they are."""
+    state = {k.removeprefix(PREFIX): v for k, v in values["state_dict"].items() if k.startswith(PREFIX)}
+    halved = {k: v.half() if half and v.is_floating_point() and v.dim() > 1 else v for k, v in state.items()}
+    for key, value in halved.items():
+        if value.is_floating_point() and not bool(value.isfinite().all()):
+            raise CheckpointError(
+                f"{path}: the weights '{key}' do not fit in half precision; keep the model as a .ckpt"
+            )
+    about = {"papm": json.dumps(values["papm"], allow_nan=False), "card": str(values.get("card", ""))}
+    return safetensors_of({k: v.contiguous() for k, v in halved.items()}, about)
 
 
 def write(values: dict[str, Any], stream: IO[bytes]) -> None:
@@ -127,7 +160,7 @@ def read(path: Path) -> dict[str, Any]:
     if not path.is_file():
         raise CheckpointError(f"{path}: no such checkpoint file{'' if path.exists() else ' or run folder'}")
     try:
-        values = untrusted.load_tensors(path)
+        values = _read_compact(path) if path.suffix == COMPACT else untrusted.load_tensors(path)
     except ValueError as error:
         raise CheckpointError(f"{path}: not a readable checkpoint: {error}") from None
     if not isinstance(values, dict) or not isinstance(values.get("papm"), dict) or "state_dict" not in values:
@@ -140,13 +173,26 @@ def read(path: Path) -> dict[str, Any]:
     return values
 
 
+def _read_compact(path: Path) -> dict[str, Any]:
+    """The dictionary of a .safetensors file, its weights in full precision; without `papm` where it is no model of ours."""
+    tensors, about = untrusted.load_safetensors(path)
+    if "papm" not in about:
+        return {}
+    state = {PREFIX + k: v.float() if v.is_floating_point() else v for k, v in tensors.items()}
+    return {"papm": untrusted.plain_json(about["papm"]), "state_dict": state, "card": about.get("card", "")}
+
+
 def change_inference(path: Path, out: Path | None = None, **changes: Any) -> None:
     """Write a model again with another contract, in its place or at `out`; all else in the file stays."""
+    if out is None and (name := ready.shipped(path)):
+        raise CheckpointError(
+            f"{name} is a model that came with a package and stays as it is; write yours with --out FILE"
+        )
     inference = load(path)[0].inference
     assert inference is not None  # a file that does not say it counts as its settings meant
     values = read(path)
     values["papm"] = {**values["papm"], "inference": replace(inference, **changes).to_mapping()}
-    write_atomic(out or path, lambda stream: write(values, stream))
+    _store(out or path, values, half=False)  # what was halved is not halved again, and nothing else is
 
 
 def load(path: Path) -> tuple[ModelSpec, dict[str, Tensor]]:
@@ -210,7 +256,13 @@ def require_finite(network: torch.nn.Module, where: str) -> None:
 
 
 def resolve(path: Path) -> Path:
-    """The checkpoint a user means: a file, or a run folder's best.ckpt, else its last.ckpt."""
+    """The checkpoint a user means: a file, or a run folder's best.ckpt, else its last.ckpt; else a ready model of that name."""
+    if not path.exists() and ready.is_name(path):
+        return ready.find(path.name).path
+    if path.name == str(path) and path.name in ready.known():
+        log.warning(
+            "%s: the %s here is used, not the ready model of that name", path, "folder" if path.is_dir() else "file"
+        )
     if path.is_dir():
         for name in ("best.ckpt", "last.ckpt"):
             if (path / name).is_file():

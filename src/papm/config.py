@@ -25,7 +25,7 @@ from papm.untrusted import LARGEST, LONGEST_YAML, brief, load_yaml
 LIMITS: Mapping[str, tuple[float, float]] = {
     **dict.fromkeys(("steps", "log_every", "save_every"), (1, 10**9)),
     **dict.fromkeys(("warmup", "eval_every"), (0, 10**9)),
-    **dict.fromkeys(("lr", "trunk_lr", "loss_lr", "weight_decay", "clip"), (0, LARGEST_NUMBER)),
+    **dict.fromkeys(("lr", "trunk_lr", "loss_lr", "weight_decay", "clip", "teacher_weight"), (0, LARGEST_NUMBER)),
     **dict.fromkeys(("margin", "noise", "correct"), (0, 10_000)),  # pixels
     "batch": (1, 65_536),
     "crop": (16, 16_384),
@@ -50,7 +50,9 @@ class TrainConfig:
     method: str = "hd-papm"
     backbone: str = "vgg19"
     weights: str | None = None  # imagenet, or a .safetensors/.pth file for the trunk
-    init: str | None = None  # a papm checkpoint to start from: all of the network's weights
+    init: str | None = None  # a papm checkpoint or ready model to start from: all of the network's weights
+    teachers: str | None = None  # models to learn from beside the dots, divided by commas
+    teacher_weight: float = 1.0  # what their maps weigh beside the loss of the method
     loss: Mapping[str, Any] = field(default_factory=dict)  # options of the loss, e.g. loss.sigma=6
     network: Mapping[str, Any] = field(default_factory=dict)  # options of the network, e.g. network.stride=4
     options: Mapping[str, Any] = field(default_factory=dict)  # options of the dataset, e.g. data.look=cells
@@ -180,7 +182,7 @@ class TrainConfig:
 LEARNING = (
     "optimizer", "lr", "trunk_lr", "loss_lr", "weight_decay", "warmup", "schedule", "clip", "ema",
     "margin", "correct", "correct_kind", "flip", "turn", "grey", "colour", "scale_min", "scale_max", "positions",
-    "count", "watch",
+    "count", "watch", "teachers", "teacher_weight",
 )  # fmt: skip
 
 

@@ -1,7 +1,8 @@
-"""YAML, and files of torch.save, that may come from strangers: no code is run, and what they hold is bounded."""
+"""YAML, files of torch.save and of safetensors that may come from strangers: no code is run, what they hold is bounded."""
 
 from __future__ import annotations
 
+import json
 import pickle
 import re
 import reprlib
@@ -12,11 +13,13 @@ from typing import Any
 
 import torch
 import yaml
+from safetensors.torch import load_file
 from torch import Tensor
 
 MOST_VALUES = 1_000_000  # in one file; each counts once for every place it stands in
 DEEPEST = 40
 LONGEST_YAML = 64_000  # characters; PyYAML reads some 20,000 a second
+LONGEST_HEADER = 4_000_000  # bytes: what a .safetensors file says about itself
 LARGEST = 2**63  # whole numbers beyond are no setting of anything, and overflow what computes with them
 
 _SHORT = reprlib.Repr()
@@ -148,3 +151,46 @@ def _why_unreadable(path: Path, error: Exception) -> str:
     if head[:2] != b"PK" and all(byte >= 32 or byte in b"\t\n\r\f" for byte in head):
         return "it is a text file"
     return "it is damaged, or something else"
+
+
+def read_header(path: Path) -> dict[str, str]:
+    """What a .safetensors file says about itself, words by name; no tensor is read. ValueError with the reason."""
+    try:
+        with path.open("rb") as stream:
+            length = int.from_bytes(stream.read(8), "little")
+            if not 2 <= length <= min(LONGEST_HEADER, path.stat().st_size - 8):
+                raise ValueError(_why_unreadable(path, ValueError()))
+            header = json.loads(stream.read(length))
+    except OSError as error:
+        raise ValueError(error.strerror or "it cannot be read") from None
+    except (UnicodeDecodeError, json.JSONDecodeError, RecursionError):
+        raise ValueError("it is damaged, or something else") from None
+    found = header.get("__metadata__", {}) if isinstance(header, dict) else None
+    if not isinstance(found, dict) or not all(isinstance(v, str) for v in found.values()):
+        raise ValueError("it is damaged, or something else")
+    return found
+
+
+def load_safetensors(path: Path) -> tuple[dict[str, Tensor], dict[str, str]]:
+    """The tensors of a .safetensors file, on the CPU, and what it says about itself. ValueError with the reason."""
+    header = read_header(path)
+    try:
+        tensors = load_file(path)
+    except Exception:  # whatever its reader trips over
+        raise ValueError("it is damaged, or something else") from None
+    require_plain(tensors)
+    return tensors, header
+
+
+def plain_json(text: str) -> Any:
+    """What a text of JSON holds: plain values, within bounds, and no NaN. ValueError with the reason."""
+
+    def refuse(word: str) -> None:
+        raise ValueError(f"{word} is no number")
+
+    try:
+        values = json.loads(text, parse_constant=refuse)
+    except RecursionError:
+        raise ValueError("nested too deeply") from None
+    require_plain(values)
+    return values

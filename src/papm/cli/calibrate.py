@@ -50,8 +50,8 @@ def calibrate(
     from papm.engine.calibration import take_away
 
     place = out or checkpoint.resolve(model.expanduser())
-    if out is not None and out.suffix != ".ckpt":
-        raise ConfigError(f"{out}: the name of a model ends in .ckpt")
+    if out is not None and out.suffix not in (".ckpt", checkpoint.COMPACT):
+        raise ConfigError(f"{out}: the name of a model ends in .ckpt or {checkpoint.COMPACT}")
     if off:
         if data is not None or split is not None or interval:
             raise ConfigError("--off takes no data: papm calibrate MODEL --off")
@@ -60,7 +60,7 @@ def calibrate(
         return
     if data is None:
         raise ConfigError("give checked images, papm calibrate MODEL DATA, or --off to take a calibration away")
-    how = spec.reader_options(spec.parse(data)[0], options)
+    how = spec.reader_options(data, options)
     learn = api.add_interval if interval else api.calibrate
     with ui.items("counting", 0) as advance:
         found = learn(model, data, split=split, options=how, out=out, on_item=advance, on_tile=advance.part)

@@ -37,7 +37,7 @@ def check(
     from papm.data.spec import parse, reader_options
 
     name, root = parse(data)
-    chosen = reader_options(name, options)
+    chosen = reader_options(data, options)
     images, files = 0, ""
     with ui.items("checking", 0) as advance, _findings_only():
 

@@ -115,6 +115,8 @@ def show(found: Evaluation, dataset: str, title: str) -> None:
     if found.classes:
         objects = [int(sum(n)) for n in zip(*found.truth_by_class)]
         _table("class", "objects", found.class_scores, objects, "By class")
+    if parts := found.dataset_scores:
+        _table("dataset", "images", parts, [s.n for s in parts.values()], "By dataset")
     if len(levels := _levels(dataset, found)) > 1:
         images = [s.n for s in levels.values()]
         _table("objects", "images", levels, images, "By the number of objects in an image")

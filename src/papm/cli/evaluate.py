@@ -90,4 +90,4 @@ def _options(data: str | None, given: list[str] | None) -> dict[str, Any]:
         return {}
     from papm.data import spec
 
-    return spec.reader_options(spec.parse(data)[0], given)
+    return spec.reader_options(data, given)

@@ -29,6 +29,7 @@ GROUPS = {
     "": "Count dense objects from imperfect point annotations.",
     "data": "Look at datasets, check them, and write them anew.",
     "study": "The paper's tables: what it says, what was measured, and the trainings that are missing.",
+    "models": "Models that are ready to count.",
     "bench": "Time our parts beside other ways to do the same.",
 }
 # Group and name of each command, the file and function that it is, and its line in the list of commands where the first
@@ -57,6 +58,8 @@ COMMANDS: tuple[tuple[str, str, str, str | None], ...] = (
     ("study", "rank", "study_rank.rank", None),
     ("study", "figure", "study_figure.figure", "Draw a figure of the paper; without a name, list them."),
     ("study", "results", "study_overview.write_results", "Write what is reached as pages of Markdown."),
+    ("models", "list", "models.list_models", "Name every ready model, and those that could be installed."),
+    ("models", "info", "models.info", "Print the licence and the card of a ready model."),
     ("bench", "list", "bench.list_benches", None),
     ("bench", "targets", "bench.targets", None),
     ("bench", "transport", "bench.transport", None),

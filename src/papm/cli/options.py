@@ -17,7 +17,8 @@ if TYPE_CHECKING:
     from papm.predict.predictor import Counter
 
 Json = Annotated[bool, Option("--json", help="Print the result as JSON.")]
-DATA, MODEL = "NAME:FOLDER, a dataset name, or a folder whose format is recognised.", "A run folder or a checkpoint."
+DATA = "NAME:FOLDER, a dataset name, or a folder whose format is recognised."
+MODEL = "A run folder, a checkpoint or a ready model."
 Data = Annotated[str, Argument(help=DATA)]
 DATASET_OPTIONS = "Options of the dataset (docs/datasets.md), e.g. origin=0.5"
 Options = Annotated[list[str] | None, Argument(metavar="KEY=VALUE …", help=DATASET_OPTIONS, show_default=False)]

@@ -128,5 +128,8 @@ def _say(result: dict[str, Any]) -> None:
         of = f"{known['images']} images of '{known['split']}', which taught and chose nothing"
         ui.say(f"Counts have an interval of {100 * known['level']:g} %, from {of}; on {result['split']} it holds the truth of"
                f" {100 * known['coverage']:.0f} %")  # fmt: skip
+    for name, each in result.get("datasets", {}).items():
+        total = "" if each["bias"] is None else f"total count {100 * each['bias']:+.1f} %, "
+        ui.say(f"  {name}: MAE {each['mae']:.2f}, {total}{n_of(each['n'], 'image')}")
     if few := chosen_on_few(result):
         ui.note(few)

@@ -99,16 +99,18 @@ def plan(
     batch: int,
     rank: int = 0,
     world: int = 1,
+    turns: Sequence[int] | None = None,
 ) -> Plan:
     """Decide the crops of a step. `points` are arrays [n, 3] (x, y, extent), or [n, 4] with the class if the crops are to be
-    labelled, inside their images; `sizes` are their (H, W).
+    labelled, inside their images; `sizes` are their (H, W). `turns`: the images of an epoch, where some come more than once.
 
     An image smaller than the crop is placed at random inside it. In a larger one crops may reach beyond its border and are
     then moved inside, at most a sixth of them at each end: drawn uniformly they would show the outermost pixels an eighth as
     often as the middle, and counts come out too low there (docs/notebook/counts-too-low.md); `positions="uniform"` does so.
     """
     first = (step * world + rank) * batch
-    order = sample_order(seed, first, batch, len(sizes))
+    order = sample_order(seed, first, batch, len(sizes if turns is None else turns))
+    order = order if turns is None else np.asarray(turns)[order]
     heads = np.zeros((batch, HEAD), dtype=np.float32)
     inner: list[np.ndarray] = []
     outer: list[np.ndarray] = []

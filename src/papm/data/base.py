@@ -286,13 +286,17 @@ def unexpected(expected: Expected, found: Mapping[str, Sequence[tuple[object, in
     return out
 
 
+def option_names(r: Reader) -> list[str]:
+    """The options that a format has; none of a dataset that is made, whose options stand in its name."""
+    bound = getattr(r.entries, "keywords", {})  # of a partial: not the user's
+    return [] if r.entries is None else [key for key in registry.options(r.entries) if key not in bound]
+
+
 def check_options(r: Reader, options: Mapping[str, Any]) -> None:
     """Refuse options that a format does not have, and values that they do not take."""
     if r.entries is None:
         return  # datasets that are made check their own
-    bound = getattr(r.entries, "keywords", {})  # of a partial: not the user's
-    known = [key for key in registry.options(r.entries) if key not in bound]
-    own = {k: v for k, v in options.items() if k != HOLDOUT}
+    known, own = option_names(r), {k: v for k, v in options.items() if k != HOLDOUT}
     for key in own:
         if key not in known:
             raise unknown(f"option of dataset '{r.name}'", key, [*known, *resize.OPTIONS, HOLDOUT])

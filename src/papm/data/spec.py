@@ -1,4 +1,4 @@
-"""What a user writes to name data, opened: `NAME:FOLDER`, a name or a folder, options of its reader, one split."""
+"""What a user writes to name data, opened: `NAME:FOLDER`, a name or a folder, several joined by +, options, one split."""
 
 from __future__ import annotations
 
@@ -12,7 +12,8 @@ from typing import Any
 from papm.config import parse_overrides
 from papm.data import base, resize
 from papm.data.base import Dataset
-from papm.errors import DataError, unknown
+from papm.data.several import join, parts_of
+from papm.errors import ConfigError, DataError, unknown
 from papm.images import KINDS, find_images, is_image_name
 
 log = logging.getLogger(__name__)
@@ -28,6 +29,8 @@ def parse_spec(spec: str) -> tuple[str, Path | None]:
     >>> parse_spec("shanghaitech-a:data/ShanghaiTech")
     ('shanghaitech-a', PosixPath('data/ShanghaiTech'))
     """
+    if len(parts_of(spec)) > 1:
+        raise DataError(f"{spec}: several datasets; one is needed here (papm train and papm eval take several)")
     head, sep, tail = spec.partition(":")
     if sep and head in base.READERS:
         return head, Path(tail)
@@ -65,16 +68,44 @@ def _what_is_missing(path: Path) -> str:
 
 
 def open_spec(spec: str, **options: Any) -> dict[str, Dataset]:
-    """Open what a user wrote on the command line: `NAME:ROOT`, a name, or a path."""
-    name, root = parse_spec(spec)
-    return base.open(name, root, **options)
+    """Open what a user wrote on the command line: `NAME:ROOT`, a name, a path, or several of them joined by +."""
+    return _open(spec, options)
 
 
-def reader_options(name: str, given: Sequence[str] | None) -> dict[str, Any]:
-    """key=value pairs as options of a reader, checked."""
+def names_of(spec: str) -> list[str]:
+    """The names of the datasets that a user wrote; several where they are joined by +."""
+    return [parse_spec(part)[0] for part in parts_of(spec)]
+
+
+def _open(
+    spec: str, options: Mapping[str, Any], on_item: Callable[[int, int], None] | None = None
+) -> dict[str, Dataset]:
+    found = [parse_spec(part) for part in parts_of(spec)]
+    shares = share_options([name for name, _ in found], options)
+    opened = [(name, base.open(name, root, on_item=on_item, **own)) for (name, root), own in zip(found, shares)]
+    return join(opened) if len(opened) > 1 else opened[0][1]
+
+
+def share_options(names: Sequence[str], options: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """The options that each of several datasets takes; one that none of them has is an error."""
+    if len(names) == 1:
+        return [dict(options)]
+    if options.get("resize") not in (None, False, "none"):
+        raise ConfigError("resize=usual is the rule of one dataset; give bounds, such as max_side=1920, for several")
+    known = {name: (*base.option_names(base.reader(name)), *resize.OPTIONS) for name in names}
+    for key in options:
+        if not any(key in own for own in known.values()):
+            raise unknown(f"option of the datasets {', '.join(names)}", key, {o for own in known.values() for o in own})
+    return [{k: v for k, v in options.items() if k in known[name]} for name in names]
+
+
+def reader_options(data: str, given: Sequence[str] | None) -> dict[str, Any]:
+    """key=value pairs as options of the reader, or readers, of what a user wrote; checked."""
     chosen = parse_overrides(given or [])
     chosen |= chosen.pop("options", {})  # written data.key=value, as for papm train
-    base.check_options(base.reader(name), resize.take(name, chosen)[1])
+    names = names_of(data)
+    for name, own in zip(names, share_options(names, chosen)):
+        base.check_options(base.reader(name), resize.take(name, own)[1])
     return chosen
 
 
@@ -85,8 +116,7 @@ def open_splits(
     on_item: Callable[[int, int], None] | None = None,
 ) -> dict[str, Dataset]:
     """Open a dataset, one split of it if asked; `on_item` hears (done, all) of its images."""
-    name, root = parse_spec(data)
-    found = base.open(name, root, on_item=on_item, **reader_options(name, options))
+    found = _open(data, reader_options(data, options), on_item)
     if not found:
         raise DataError(f"{data}: there are no images in this dataset")
     if split is None:

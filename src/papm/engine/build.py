@@ -11,14 +11,16 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from papm import checkpoint, data, losses, methods, models
+from papm import checkpoint, losses, methods, models
 from papm import config as configuration
 from papm.config import TrainConfig
 from papm.data import resize
 from papm.data.base import Dataset
 from papm.data.classes import class_names, number_of_classes, require_labels
+from papm.data.spec import names_of, share_options
 from papm.data.splits import Splits
 from papm.engine.data import several_classes
+from papm.engine.start import with_teachers
 from papm.errors import ConfigError, unknown
 from papm.imagenet import normalize
 from papm.inference import Inference
@@ -40,6 +42,8 @@ def resolve(method: str, backbone: str, given: dict[str, Any]) -> TrainConfig:
     merged: dict[str, Any] = {k: {**recipe.get(k, {}), **own[k]} for k in own if k in recipe or k in given}
     if given.get("correct") and methods.method(method).network == "points":
         raise ConfigError(f"correct is for losses on density maps; method '{method}' matches points")
+    if given.get("teachers") and methods.method(method).network == "points":
+        raise ConfigError(f"teachers are for losses on density maps; method '{method}' matches points")
     if given.get("count") == "expected" and methods.method(method).network != "points":
         raise ConfigError(f"count=expected is for networks that give points; method '{method}' trains density maps")
     crop = given.get("crop", math.inf)
@@ -79,8 +83,10 @@ def with_bounds(config: TrainConfig) -> TrainConfig:
     """The configuration with `data.resize=usual` spelt out: a model must know its sizes without its dataset."""
     if "resize" not in config.options:
         return config
-    name, _ = data.parse_spec(config.data)
-    return dataclasses.replace(config, options=resize.resolved(name, config.options))
+    names = names_of(config.data)
+    if len(names) > 1:
+        share_options(names, config.options)  # one rule for all of them, which `usual` is not
+    return dataclasses.replace(config, options=resize.resolved(names[0], config.options))
 
 
 def with_classes(config: TrainConfig, splits: Splits) -> TrainConfig:
@@ -168,13 +174,13 @@ def middle(image: Tensor, side: int) -> Tensor:
 
 
 def build_loss(config: TrainConfig, stride: int) -> losses.CountingLoss:
-    """The loss of a configuration: the map is displaced (`correct`) and taken class by class."""
+    """The loss of a configuration: the map is displaced (`correct`), taken class by class, and pulled towards teachers."""
     loss = losses.create(methods.method(config.method).loss, stride=stride, **config.loss)
     if several_classes(config) and not isinstance(loss, losses.PointLoss):
         loss = ClassLoss(loss, int(config.network["num_classes"]))
     if config.correct:
         loss = ForwardLoss(loss, config.correct, config.correct_kind, config.frame)
-    return loss
+    return with_teachers(config, loss)
 
 
 def known_names(dataset: Dataset, classes: int) -> tuple[str, ...]:

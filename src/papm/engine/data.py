@@ -18,6 +18,7 @@ from papm.config import TrainConfig
 from papm.data.augment import Augment, Plan, cut_crops, plan, render
 from papm.data.cache import ImageStore, build_store, decoded_bytes
 from papm.data.disk_cache import DiskStore, open_store
+from papm.data.several import turns
 from papm.data.splits import Splits
 from papm.errors import PapmError
 from papm.files import cache_root
@@ -106,6 +107,7 @@ class CountingData:
         )
         self.points = [training_points(s, config) for s in splits.train.samples]
         self.sizes = [s.size for s in splits.train.samples]
+        self.turns = turns(splits.train.samples)
         self.cache_folder = cache_folder or cache_root() / "images"
         self.on_item = on_item
         self.store: ImageStore | DiskStore | None = None
@@ -158,7 +160,8 @@ class CountingData:
     def plan(self, step: int, rank: int = 0, world: int = 1) -> Plan:
         """The plan of a step: a pure function of the seed, the step and the rank."""
         c = self.config
-        return plan(step, self.augment, self.sizes, self.points, seed=c.seed, batch=c.batch, rank=rank, world=world)
+        who: dict[str, Any] = {"rank": rank, "world": world, "turns": self.turns}
+        return plan(step, self.augment, self.sizes, self.points, seed=c.seed, batch=c.batch, **who)
 
     def items(self, first: int, device: torch.device, rank: int = 0, world: int = 1) -> Iterator[Plan | Batch]:
         """What the steps from `first` to the last take: a plan where the images live on the device that trains, and the step

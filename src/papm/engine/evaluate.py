@@ -16,6 +16,7 @@ from torch import Tensor
 from papm.data.base import Dataset, require_annotated
 from papm.data.classes import class_names, require_labels
 from papm.data.resize import resized_region
+from papm.data.several import origin
 from papm.errors import DataError
 from papm.files import guarded, write_text
 from papm.inference import Inference
@@ -45,6 +46,7 @@ class Evaluation:
     )  # of a point network, not calibrated: both ways to count
     by_model: dict[str, list[float]] = field(default_factory=dict)  # where several counted; `predicted` is their mean
     raw: list[float] = field(default_factory=list)  # of a calibrated model: its counts before calibration
+    origins: list[str] = field(default_factory=list)  # of each image, where several datasets are counted: its dataset
 
     @property
     def score(self) -> CountingScore:
@@ -69,6 +71,15 @@ class Evaluation:
         """Errors of every class by itself; none where there is one class only."""
         sides = zip(zip(*self.predicted_by_class), zip(*self.truth_by_class))
         return {name: counting_errors(list(p), list(t)) for name, (p, t) in zip(self.classes, sides)}
+
+    @property
+    def dataset_scores(self) -> dict[str, CountingScore]:
+        """Errors of every dataset by itself; none where there is one only."""
+        if len(names := list(dict.fromkeys(self.origins))) < 2:
+            return {}
+        rows = list(zip(self.origins, self.predicted, self.truth))
+        apart = {name: [(p, t) for o, p, t in rows if o == name] for name in names}
+        return {name: counting_errors([p for p, _ in found], [t for _, t in found]) for name, found in apart.items()}
 
     @property
     def game(self) -> dict[int, float]:
@@ -136,6 +147,7 @@ def evaluate(
                 made.grid.append(grid_errors(output, sample, region, factor))
             counted = truth.counted_in(region)
             made.names.append(sample.name)
+            made.origins.append(origin(sample))
             made.truth.append(float(counted.sum()))
             made.inside.append(float((counted & truth.inside).sum()))
             if names:

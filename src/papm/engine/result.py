@@ -146,5 +146,6 @@ def scores(found: Evaluation) -> dict[str, Any]:
         "mae_in_image": found.score_in_image.mae,
         "intervals": {k: list(v) for k, v in found.intervals().items() if all(x == x for x in v)},
         **({"mae_by_count": found.mae_by_count} if found.readings else {}),
+        **({"datasets": {k: s.to_dict() for k, s in each.items()}} if (each := found.dataset_scores) else {}),
         **({"classes": {k: {"mae": s.mae, "rmse": s.rmse} for k, s in apart.items()}} if apart else {}),
     }

@@ -14,7 +14,6 @@ from pathlib import Path
 from typing import cast
 
 import torch
-from safetensors.torch import load_file
 from torch import Tensor, nn
 
 from papm.errors import CheckpointError, unknown
@@ -22,7 +21,7 @@ from papm.files import cache_root
 from papm.models.base import Progress
 from papm.models.trunks import parameter_shapes
 from papm.models.vgg import VGGTrunk, convolutions
-from papm.untrusted import load_tensors
+from papm.untrusted import load_safetensors, load_tensors
 
 log = logging.getLogger(__name__)
 
@@ -158,9 +157,8 @@ def read_weights(path: str | Path) -> dict[str, Tensor]:
     if not path.is_file():
         raise CheckpointError(f"weights file {path} does not exist")
     try:
-        if path.suffix == ".safetensors":
-            return load_file(path)
-        content = load_tensors(path)
+        tensors, about = load_safetensors(path) if path.suffix == ".safetensors" else (load_tensors(path), {})
+        content = {"papm": about} if "papm" in about else tensors
     except Exception as error:  # a damaged file can raise anything
         reason = error if isinstance(error, ValueError) else "it is damaged, or something else"
         raise CheckpointError(

@@ -85,12 +85,14 @@ def _together(counts: Sequence[float], factors: Sequence[float]) -> float:
 
 
 def model_names(paths: Sequence[Path]) -> list[str]:
-    """A name for each checkpoint: that of its run folder, and of the file where it is not the run's best.
+    """A name for each checkpoint: that of its run folder, and of the file where it is not the run's best; of a ready model its
+    own.
 
     >>> model_names([Path("runs/a/best.ckpt"), Path("runs/b/best.ckpt"), Path("runs/b/last.ckpt")])
     ['a', 'b', 'last.ckpt']
     """
-    return image_names([p.resolve().parent if p.name == "best.ckpt" else p.resolve() for p in paths])
+    places = [p.resolve().with_suffix("") if p.suffix == checkpoint.COMPACT else p.resolve() for p in paths]
+    return image_names([p.parent if p.name == "best.ckpt" else p for p in places])
 
 
 def _counts(counter: Counter) -> str:

@@ -17,6 +17,7 @@ from torch import Tensor
 from papm.data.base import readers
 from papm.data.readers.faults import coordinate
 from papm.data.readers.regions import Polygons, inside
+from papm.data.several import parts_of
 from papm.engine.unseen import content_key
 from papm.errors import ConfigError, DataError, PapmError
 from papm.images import decode_image
@@ -200,7 +201,7 @@ def describe(counter: Counter | Ensemble, path: str | Path, limits: Limits) -> d
     place = Path(path)
     spec = counter.spec
     first, names = (counter.members[0], counter.names) if isinstance(counter, Ensemble) else (counter, ())
-    stem = place.stem if place.suffix == ".ckpt" else place.name
+    stem = place.stem if place.suffix in (".ckpt", ".safetensors") else place.name
     named = place.resolve().parent.name if stem in ("best", "last") else stem
     return {
         "name": " + ".join(names) or named or place.resolve().name,
@@ -223,6 +224,8 @@ def _trained_on(spec: str) -> str:
     >>> _trained_on("folder:/home/anna/photos"), _trained_on("synthetic:look=cells"), _trained_on("")
     ('photos', 'synthetic:look=cells', '')
     """
+    if len(parts := parts_of(spec)) > 1:
+        return " + ".join(map(_trained_on, parts))
     name, colon, place = spec.partition(":")
     if name not in readers():
         return Path(spec).name

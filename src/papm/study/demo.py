@@ -1,24 +1,28 @@
-"""The demo: scenes with exactly known objects, dots as a careful and as a careless person sets them, one table."""
+"""The demo: a ready model counts in scenes with exactly known objects; then small networks learn from dots as a careful and
+as a careless person sets them, one table."""
 
 from __future__ import annotations
 
 import shutil
+import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from papm import data
+from papm import data, ready
 from papm.data.click_model import Annotator, annotate_dataset
+from papm.data.scenes import LOOKS
 from papm.data.splits import Splits
+from papm.draw import save_png
 from papm.engine import train as engine
 from papm.engine.build import resolve
 from papm.engine.log import Watcher
-from papm.errors import ConfigError
+from papm.errors import ConfigError, unknown
 from papm.files import write_json
 from papm.predict.predictor import Counter
 from papm.report.compare import ComparedRun, write_comparison
-from papm.report.examples import save_examples
+from papm.report.examples import example, save_examples
 from papm.report.page import require_pages
 from papm.report.run import write_report
 from papm.text import interval
@@ -31,6 +35,8 @@ METHODS: dict[str, tuple[str, dict[str, Any]]] = {
     "p2p-papm": ("p2pnet", {"trunk": "tiny"}),
 }
 STEPS = 450
+READY = "cells"
+SCENES = ((10, 120), (18, 60), (34, 15))  # that it counts in: size of the cells in pixels, how many
 CLEAN, DISPLACED = "exact dots", "misplaced dots"
 
 
@@ -52,15 +58,53 @@ class Demo:
         require_pages()  # now, and not after minutes of training
         if self.steps < 1:
             raise ConfigError(f"--steps must be at least 1, not {self.steps}")
+        if self.look not in LOOKS:
+            raise unknown("look", self.look, LOOKS)
         if self.out.exists() and not self.out.is_dir():
             raise ConfigError(f"{self.out}: is a file, not a folder")
         if not self.out.exists() or not any(self.out.iterdir()):
             return
-        if not (self.out / "demo.json").exists() and not (self.out / "runs").is_dir():
+        if not any((self.out / name).exists() for name in ("demo.json", "runs", "ready")):
             raise ConfigError(f"{self.out}: is not empty and not a demo; choose another --out")
         if not force:
             raise ConfigError(f"{self.out}: holds an earlier demo; replace it with --force, or choose another --out")
         shutil.rmtree(self.out)
+
+
+@dataclass(frozen=True)
+class FirstLook:
+    """What a ready model counted in a few scenes, against the truth, and the pictures of it."""
+
+    counted: list[float]
+    truth: list[int]
+    pictures: list[Path]
+    seconds: float
+
+    @property
+    def words(self) -> str:
+        """One line a scene."""
+        head = f"The ready model '{READY}' counts cells in {len(self.truth)} new scenes ({self.seconds:.1f} s):"
+        rows = zip(self.counted, self.truth, self.pictures)
+        return "\n".join([head, *(f"{count:9.1f} of {true:3d}   {picture}" for count, true, picture in rows)])
+
+    def to_mapping(self) -> dict[str, Any]:
+        return {"counted": self.counted, "truth": self.truth, "pictures": list(map(str, self.pictures))}
+
+
+def first_look(plan: Demo) -> FirstLook:
+    """Count cells in scenes that are drawn now, with a model that is ready: nothing is trained."""
+    began = time.monotonic()
+    counter = Counter.load(ready.find(READY).path, "cpu")
+    rows: list[tuple[float, int, Path]] = []
+    for extent, count in SCENES:
+        scene: dict[str, Any] = {"look": "cells", "extent": extent, "count": count, "seed": 10_000 + plan.seed}
+        sample = data.open("synthetic", **scene, train=0, test=1, clutter=0.1)["test"][0]
+        image = sample.image
+        found = counter.predict(image, name=f"cells of {extent} px")
+        picture = save_png(example(image, sample, found), plan.out / "ready" / f"{extent}px.png")
+        rows.append((found.count, sample.count, picture))
+    counted, truth, pictures = (list(column) for column in zip(*rows))
+    return FirstLook(counted, truth, pictures, time.monotonic() - began)
 
 
 @dataclass(frozen=True)

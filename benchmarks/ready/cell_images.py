@@ -1,0 +1,84 @@
+"""The images that the ready model `cells` learns from: drawn cells of many sizes, and BBBC039 as cameras and people show it.
+
+A camera's picture is nearly black, a picture in a talk is stretched to white, a negative is dark on bright, and a dye may have
+any colour, pure blue too: a model that is used by strangers must know all of them. Each image is shown as it is and, in further
+copies, at a contrast and in a colour of its own.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from papm import data
+from papm.data.base import Dataset
+from papm.structures import Sample
+
+# Typical size in pixels, fewest and most cells of a scene of 256 × 256, and how much there is besides: specks beside large
+# cells look as small cells do, so that large ones have few.
+DRAWN = ((9, 20, 250, 0.4), (14, 10, 160, 0.4), (20, 5, 90, 0.2), (30, 2, 40, 0.06), (42, 1, 20, 0.03))
+
+
+@dataclass(frozen=True)
+class Shown:
+    """The pixels of a sample, their 0.5th and 99.8th percentile moved to two grey levels, the first above the second in a
+    negative; with a `tint`, as light of that colour."""
+
+    sample: Sample
+    dark: float = 0.0
+    light: float = 255.0
+    tint: tuple[float, float, float] | None = None
+
+    def __call__(self) -> Tensor:
+        """Pixels, uint8 [3, H, W]."""
+        image = self.sample.image.float()
+        if self.tint is not None:
+            image = image.amax(0, keepdim=True).expand(3, -1, -1)
+        low, high = np.percentile(image.numpy(), (0.5, 99.8))
+        share = (image - float(low)) / max(float(high - low), 1.0)
+        shown = self.dark + share * (self.light - self.dark)
+        if self.tint is not None:
+            shown = shown * torch.tensor(self.tint)[:, None, None]
+        return shown.clamp(0, 255).round().to(torch.uint8)
+
+
+def at_contrast(sample: Sample, rng: np.random.Generator, negatives: float) -> Sample:
+    """The sample at a contrast that is drawn: from nearly black to all grey levels, a share of them as negatives; of what glows
+    on black half is in a colour that is drawn, some of them pure."""
+    dark = rng.uniform(0, 60)
+    light = min(255.0, dark + np.exp(rng.uniform(np.log(35), np.log(255))))
+    glows = sample.image.float().median() < 80
+    tint = None
+    if rng.random() < negatives:
+        dark, light = 255 - dark, 255 - light
+    elif glows and rng.random() < 0.5:
+        colour = np.clip(rng.uniform(-0.6, 1.0, 3), 0, 1)
+        colour[rng.integers(3)] = 1.0
+        red, green, blue = colour.tolist()
+        tint = (red, green, blue)
+    return dataclasses.replace(sample, name=f"{sample.name}~", source=Shown(sample, dark, light, tint))
+
+
+def training(root: str, each: int, seed: int = 0) -> Dataset:
+    """Drawn cells, `each` scenes of every size at two contrasts, and the training images of BBBC039 in `root` at three."""
+    rng = np.random.default_rng([seed, 11])
+    samples = list(drawn("train", each, seed))
+    samples += [at_contrast(s, rng, negatives=0.2) for s in samples]
+    real = list(data.open("bbbc039", root)["train"])
+    samples += real + [at_contrast(s, rng, negatives=n) for n in (0.0, 0.3) for s in real]
+    return Dataset(samples, "drawn cells and bbbc039", "train")
+
+
+def drawn(split: str, each: int, seed: int = 0) -> Iterator[Sample]:
+    """Scenes of every size of `DRAWN`."""
+    for extent, fewest, most, clutter in DRAWN:
+        options = {"look": "cells", "extent": extent, "count": f"{fewest}-{most}", "empty": 0.04, "seed": seed + extent}
+        more = {"variation": 0.4, "clutter": clutter, "noise": 0.03, "occlusion": 0.3}
+        found = data.open("synthetic", **options, **more, train=each, test=each)[split]
+        for sample in found:
+            yield dataclasses.replace(sample, name=f"{extent}px-{sample.name}")
