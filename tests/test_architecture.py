@@ -42,6 +42,7 @@ LAYERS: tuple[tuple[str, ...], ...] = (
     ("inference",),
     ("losses", "models", "metrics", "localize"),
     ("methods", "checkpoint"),
+    ("exported",),
     ("predict", "export"),
     ("engine",),
     ("report",),

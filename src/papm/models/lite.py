@@ -18,7 +18,10 @@ from papm.models.registry import Classes, register
 from papm.models.trunks import TRUNKS, trunk
 
 EPSILON = 1e-3  # of the norms
-EARLY, EARLY_FIELD = 3, 9  # blocks up to stride 4, whose maps are the largest, and the pixels that they and the stem see around
+EARLY, EARLY_FIELD = (
+    3,
+    9,
+)  # blocks up to stride 4, whose maps are the largest, and the pixels that they and the stem see around
 # Of each stage: blocks, side of the kernel, stride of the first block, how many times wider inside, channels.
 STAGES = (
     (1, 3, 1, 1, 16),
@@ -52,7 +55,9 @@ class FrozenNorm(nn.Module):
 
     running_mean: Tensor
     running_var: Tensor
-    folded: tuple[Tensor, Tensor] | None = None  # weight and bias of convolution and norm together, for counting (`fold`)
+    folded: tuple[Tensor, Tensor] | None = (
+        None  # weight and bias of convolution and norm together, for counting (`fold`)
+    )
 
     def __init__(self, channels: int) -> None:
         super().__init__()
