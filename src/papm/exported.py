@@ -159,7 +159,7 @@ class ExportedNetwork(Network):
                 f"{self.name} counts images of {size[0]}×{size[1]} pixels only (height × width), not of"
                 f" {images.shape[-2]}×{images.shape[-1]}: export the model without --fixed"
             )
-        parts = images.float().cpu().split(1 if size is not None else max(1, len(images)))
+        parts = torch.split(images.float().cpu(), 1 if size is not None else max(1, len(images)))
         made = [[torch.from_numpy(np.array(a)) for a in self.compute(p.contiguous().numpy())] for p in parts]
         self._check(made, parts)
         if self.about.kind == "density":

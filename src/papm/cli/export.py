@@ -37,9 +37,8 @@ def export(
         made = export_model(model, out, form, size, licence)
     about, difference = made.about, made.difference
     if json:
-        found = {"difference": None, "count_difference": None}
-        if difference is not None:
-            found = {"difference": difference.values, "count_difference": difference.counts}
+        values, counts = (None, None) if difference is None else (difference.values, difference.counts)
+        found = {"difference": values, "count_difference": counts}
         ui.print_json({"file": str(out), "format": form, "bytes": made.bytes, **found, **metadata_of(about)})
         return
     ui.say(f"{out}: {about.backbone}, stride {about.stride}, {made.bytes / 1e6:.1f} MB")

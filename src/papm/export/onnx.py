@@ -69,7 +69,7 @@ def export_onnx(
             output_names=list(OUTPUTS[kind_of(plain)]),
             opset_version=OPSET,
             dynamo=True,
-            **({} if shapes is None else {"dynamic_shapes": shapes}),
+            dynamic_shapes=shapes,
         )
     assert program is not None
     proto = program.model_proto

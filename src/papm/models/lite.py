@@ -70,9 +70,9 @@ class FrozenNorm(nn.Module):
             self.folded = None
         return super().train(mode)
 
-    def _apply(self, *how: Any, **more: Any) -> FrozenNorm:  # to another device or precision
+    def _apply(self, *how: Any, **more: Any) -> Any:  # to another device or precision
         self.folded = None
-        return super()._apply(*how, **more)
+        return super()._apply(*how, **more)  # type: ignore[no-untyped-call]
 
     def _load_from_state_dict(self, *what: Any, **more: Any) -> None:
         self.folded = None
@@ -155,7 +155,8 @@ class LiteTrunk(nn.Module):
 
     def fold(self) -> None:
         """Join every convolution with its norm once, instead of in every forward pass; until weights move, load or train."""
-        pairs = [(self._conv_stem, self._bn0), *(pair for block in self._blocks for pair in block.pairs())]
+        pairs = [(self._conv_stem, self._bn0)]
+        pairs += [pair for block in self._blocks if isinstance(block, Block) for pair in block.pairs()]
         with torch.no_grad():
             for conv, norm in pairs:
                 weight, bias = together(conv, norm)
