@@ -223,3 +223,9 @@ def test_a_contract_that_is_not_ours(change: dict[str, Any]) -> None:
 def test_a_text_that_is_no_contract(text: str) -> None:
     with pytest.raises(ConfigError, match="contract"):
         About.from_text(text)
+
+
+def test_what_needs_a_checkpoint_says_so(tmp_path: Path) -> None:
+    (tmp_path / "model.onnx").write_bytes(b"")
+    with pytest.raises(CheckpointError, match="needs the checkpoint or run folder"):
+        checkpoint.load(tmp_path / "model.onnx")
