@@ -127,7 +127,9 @@ def read(path: Path) -> dict[str, Any]:
     if not path.is_file():
         raise CheckpointError(f"{path}: no such checkpoint file{'' if path.exists() else ' or run folder'}")
     if path.suffix.lower() in (".onnx", ".xml", ".pt2"):
-        raise CheckpointError(f"{path}: an exported model; this needs the checkpoint or run folder that it was made from")
+        raise CheckpointError(
+            f"{path}: an exported model; this needs the checkpoint or run folder that it was made from"
+        )
     try:
         values = untrusted.load_tensors(path)
     except ValueError as error:
