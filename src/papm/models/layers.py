@@ -47,7 +47,7 @@ def resize(x: Tensor, like: Tensor, mode: str = "bilinear") -> Tensor:
     return _interpolated(x, mode, size=like.shape[-2:])
 
 
-SPAN = 2**18  # pixels of a strip: 256 rows of 1024; measured with `papm bench predict`
+SPAN = 2**18  # pixels of a strip: 256 rows of 1024; 64 and 128 rows were no faster with two threads (docs/speed.md)
 
 
 def in_strips(part: Callable[[Tensor], Tensor], images: Tensor, field: int, stride: int) -> Tensor:
