@@ -46,6 +46,7 @@ LAYERS: tuple[tuple[str, ...], ...] = (
     ("losses", "models", "metrics", "localize"),
     ("methods", "ready"),
     ("checkpoint",),
+    ("exported",),
     ("predict", "export"),
     ("engine",),
     ("report",),

@@ -159,6 +159,10 @@ def read(path: Path) -> dict[str, Any]:
     """The raw dictionary of a checkpoint, safely: no code of the file is run."""
     if not path.is_file():
         raise CheckpointError(f"{path}: no such checkpoint file{'' if path.exists() else ' or run folder'}")
+    if path.suffix.lower() in (".onnx", ".xml", ".pt2"):
+        raise CheckpointError(
+            f"{path}: an exported model; this needs the checkpoint or run folder that it was made from"
+        )
     try:
         values = _read_compact(path) if path.suffix == COMPACT else untrusted.load_tensors(path)
     except ValueError as error:

@@ -14,4 +14,4 @@ STD = (0.229, 0.224, 0.225)
 def normalize(image: Tensor, mean: Sequence[float] = MEAN, std: Sequence[float] = STD) -> Tensor:
     """uint8 [..., 3, H, W] → float32, (image/255 − mean)/std: zero at the mean colour."""
     shift, scale = (torch.tensor(v, device=image.device).view(3, 1, 1) for v in (mean, std))
-    return (image.float() / 255 - shift) / scale
+    return image.to(torch.float32, copy=True).div_(255).sub_(shift).div_(scale)

@@ -18,7 +18,7 @@ from papm.cli.main import main
 from papm.data.resize import Resize
 from papm.errors import ConfigError, DataError
 from papm.export import check_onnx, export_onnx, onnx_metadata
-from papm.export.onnx import SIZES
+from papm.export.program import SIZES, Difference
 from papm.inference import Inference
 from papm.structures import DensityOutput
 from papm.version import __version__
@@ -202,8 +202,8 @@ def test_a_file_that_differs_is_not_written(
     if before is not None:
         file.parent.mkdir()
         file.write_bytes(before)
-    for wrong in (0.5, float("nan")):
-        monkeypatch.setattr("papm.export.onnx.check_onnx", lambda *args, wrong=wrong: wrong)
+    for wrong in (Difference(0.5, 0.0), Difference(0.0, 0.002), Difference(float("nan"), 0.0)):
+        monkeypatch.setattr("papm.export.formats.compare", lambda *args, wrong=wrong: wrong)
         assert call("export", run, "--out", file) == 2
         said = capsys.readouterr().err
         assert f"{file}: not written, because" in said and said.count("\n") == 1
@@ -216,6 +216,8 @@ def test_a_file_that_differs_is_not_written(
     ("words", "sentence"),
     [
         (["--out", "model.pt"], "ends in .onnx"),
+        (["--out", "model.onnx", "--format", "openvino"], "ends in .xml"),
+        (["--format", "tflite"], "openvino"),
         (["--fixed", "512"], "--fixed is height x width"),
         (["--fixed", "0x5"], "--fixed is height x width"),
     ],

@@ -12,7 +12,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from papm import imagenet, images, models
-from papm.models import lite
+from papm.models import layers, lite
 from papm.models.trunks import parameter_shapes, trunk
 from papm.models.weights import PUBLISHED, read_weights
 
@@ -96,3 +96,37 @@ def test_the_published_file_fits_key_by_key(real_data: Path, real: Callable[[str
     for found in maps:  # what blocks without an activation give: both signs, of a size that float16 holds
         assert bool(found.isfinite().all()) and 1 < float(found.std()) < 12 and float(found.abs().max()) < 200
         assert abs(float(found.mean())) < 2
+
+
+def test_folded_weights_give_the_same_map_and_are_forgotten_where_they_would_be_stale() -> None:
+    torch.manual_seed(0)
+    network = models.create("lite").eval()
+    images = torch.randn(1, 3, 64, 80)
+    with torch.no_grad():
+        for parameter in network.parameters():
+            parameter.add_(0.01 * torch.randn_like(parameter))
+        before, keys = network(images).density, list(network.state_dict())
+        lite.fold(network)
+        torch.testing.assert_close(network(images).density, before)
+        assert list(network.state_dict()) == keys
+        state = {k: 1.1 * v for k, v in network.state_dict().items()}
+        network.load_state_dict(state)
+        assert not torch.allclose(network(images).density, before)
+        lite.fold(network)
+        moved = network.double()(images.double()).density
+    network.train()
+    assert moved.dtype == torch.float64
+    assert all(m.folded is None for m in network.modules() if isinstance(m, lite.FrozenNorm))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("strides", [(4, 16), (8, 16)])
+def test_strips_give_the_maps_of_the_whole_image(strides: tuple[int, int], monkeypatch: pytest.MonkeyPatch) -> None:
+    torch.manual_seed(0)
+    made = trunk("lite", strides).eval()
+    images = torch.randn(2, 3, 304, 64)
+    with torch.no_grad():
+        whole = made(images)
+        monkeypatch.setattr(layers, "SPAN", 1)  # strips of 96 rows
+        for own, other in zip(made(images), whole, strict=True):
+            torch.testing.assert_close(own, other, rtol=1e-5, atol=1e-5)

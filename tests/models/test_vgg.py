@@ -5,7 +5,7 @@ import torch
 from torch.nn import functional as F
 
 from papm import models
-from papm.models import DensityHead, VGGTrunk
+from papm.models import DensityHead, VGGTrunk, layers
 from papm.models.layers import upsampled
 
 # Numbers of the convolution layers in torchvision's published files.
@@ -120,3 +120,14 @@ def test_abs_is_relu_of_both_signs() -> None:
         head.output.bias.neg_()  # type: ignore[union-attr]
         torch.testing.assert_close(both, positive + head(x))
     assert 0 < (positive == 0).float().mean() < 1
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("arch", ["vgg16", "vgg16-bn"])
+def test_strips_give_the_maps_of_the_whole_image(arch: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    trunk, images = VGGTrunk(arch, (8,)).eval(), torch.randn(1, 3, 224, 32)
+    with torch.no_grad():
+        (whole,) = trunk(images)
+        monkeypatch.setattr(layers, "SPAN", 1)  # strips of 64 rows
+        (cut,) = trunk(images)
+    torch.testing.assert_close(cut, whole, rtol=1e-5, atol=1e-5)

@@ -20,7 +20,12 @@ def list_benches(json: Json = False) -> None:
 
     Example: papm bench list
     """
-    found = [{"name": f.__name__, "summary": str(f.__doc__).partition("\n")[0]} for f in (targets, transport, matching)]
+    from papm.cli.bench_predict import predict
+
+    found = [
+        {"name": f.__name__, "summary": str(f.__doc__).partition("\n")[0]}
+        for f in (targets, transport, matching, predict)
+    ]
     if json:
         ui.print_json(found)
         return
@@ -47,7 +52,7 @@ def targets(
         rows = bench.run(points, side, sigma, shape, repeat)
     what = {"points": points, "size": list(side), "sigma": sigma, "shape": shape, "repeat": repeat}
     more = {"max_abs_difference": "difference", "sum_error": "sum_error"}
-    _show("targets", what, rows, more, bench.agree(rows, points), json)
+    show("targets", what, rows, more, bench.agree(rows, points), json)
 
 
 def transport(
@@ -81,7 +86,7 @@ def transport(
     if absent := missing("bench"):
         ui.note(f"Not installed, so not compared: {' and '.join(absent)} (pip install 'papm[bench]')")
     what = {"images": images, "points": points, "crop": crop, "cost": cost, "repeat": repeat}
-    _show("transport", what, rows, {"difference_of_potentials": "difference"}, bench.agree(rows), json)
+    show("transport", what, rows, {"difference_of_potentials": "difference"}, bench.agree(rows), json)
 
 
 def matching(
@@ -102,10 +107,10 @@ def matching(
     with ui.err.status("assigning"):
         rows = bench.run(cost, problems, points, crop, clumped, repeat)  # type: ignore[arg-type]
     what = {"points": points, "problems": problems, "crop": crop, "cost": cost, "clumped": clumped, "repeat": repeat}
-    _show("matching", what, rows, {"excess_per_pair": "excess"}, bench.agree(rows), json)
+    show("matching", what, rows, {"excess_per_pair": "excess"}, bench.agree(rows), json)
 
 
-def _show(
+def show(
     name: str, what: dict[str, Any], rows: Sequence[Any], more: Mapping[str, str], agree: bool, json: bool
 ) -> None:
     """The times of each candidate and `more` of its attributes; candidates that disagree make the command fail."""
@@ -129,4 +134,6 @@ def _show(
 
 
 def _cell(value: object) -> str:
-    return "–" if value is None else f"{value:.1e}" if isinstance(value, float) else str(value)
+    return (
+        "–" if value is None else f"{value:.1{'f' if value >= 1 else 'e'}}" if isinstance(value, float) else str(value)
+    )

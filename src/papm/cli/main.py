@@ -64,6 +64,7 @@ COMMANDS: tuple[tuple[str, str, str, str | None], ...] = (
     ("bench", "targets", "bench.targets", None),
     ("bench", "transport", "bench.transport", None),
     ("bench", "matching", "bench.matching", None),
+    ("bench", "predict", "bench_predict.predict", None),
 )
 
 

@@ -47,6 +47,36 @@ def resize(x: Tensor, like: Tensor, mode: str = "bilinear") -> Tensor:
     return _interpolated(x, mode, size=like.shape[-2:])
 
 
+SPAN = 2**18  # pixels of a strip: 256 rows of 1024; 64 and 128 rows were no faster with two threads (docs/speed.md)
+
+
+def in_strips(part: Callable[[Tensor], Tensor], images: Tensor, field: int, stride: int) -> Tensor:
+    """`part(images)`, strip by strip where images are counted on a CPU: first layers, which see `field` px around a cell.
+
+    Maps of whole images in the first layers are larger than any cache, and memory of that size is taken from the system and
+    given back in every forward pass, which can take as long as the convolutions. Strips overlap by what a cell sees, so that
+    the result is the same. Sides of images and of strips are multiples of `stride`.
+
+    >>> with torch.no_grad():
+    ...     conv, images = nn.Conv2d(3, 4, 3, stride=2, padding=1), torch.randn(1, 3, 1024, 1024)
+    ...     torch.allclose(in_strips(conv, images, 1, 2), conv(images), atol=1e-5)
+    True
+    """
+    batch, _, height, width = images.shape
+    if images.device.type != "cpu" or torch.is_grad_enabled() or torch.compiler.is_compiling():
+        return part(images)
+    halo = -(-field // stride) * stride
+    rows = max(8 * halo, SPAN // (batch * width) // stride * stride)
+    if height <= rows + 2 * halo:
+        return part(images)
+    pieces = []
+    for start in range(0, height, rows):
+        top, end = max(0, start - halo), min(start + rows, height)
+        made = part(images[..., top : min(end + halo, height), :])
+        pieces.append(made[..., (start - top) // stride : (end - top) // stride, :])
+    return torch.cat(pieces, -2)
+
+
 def _interpolated(x: Tensor, mode: str, **to: Any) -> Tensor:
     if mode == "nearest":
         return F.interpolate(x, mode="nearest", **to)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from functools import partial
+from typing import Any, Literal
 
 import torch
 from torch import Tensor, nn
@@ -11,12 +12,16 @@ from torch.nn import functional as F
 from papm import imagenet
 from papm.models.base import DensityNetwork
 from papm.models.head import Activation
-from papm.models.layers import he_init
+from papm.models.layers import he_init, in_strips
 from papm.models.pyramid import PyramidDensity
 from papm.models.registry import Classes, register
 from papm.models.trunks import TRUNKS, trunk
 
 EPSILON = 1e-3  # of the norms
+EARLY, EARLY_FIELD = (
+    3,
+    9,
+)  # blocks up to stride 4, whose maps are the largest, and the pixels that they and the stem see around
 # Of each stage: blocks, side of the kernel, stride of the first block, how many times wider inside, channels.
 STAGES = (
     (1, 3, 1, 1, 16),
@@ -50,6 +55,9 @@ class FrozenNorm(nn.Module):
 
     running_mean: Tensor
     running_var: Tensor
+    folded: tuple[Tensor, Tensor] | None = (
+        None  # weight and bias of convolution and norm together, for counting (`fold`)
+    )
 
     def __init__(self, channels: int) -> None:
         super().__init__()
@@ -57,11 +65,29 @@ class FrozenNorm(nn.Module):
         self.register_buffer("running_mean", torch.zeros(channels))
         self.register_buffer("running_var", torch.ones(channels))
 
+    def train(self, mode: bool = True) -> FrozenNorm:
+        if mode:
+            self.folded = None
+        return super().train(mode)
+
+    def _apply(self, *how: Any, **more: Any) -> Any:  # to another device or precision
+        self.folded = None
+        return super()._apply(*how, **more)  # type: ignore[no-untyped-call]
+
+    def _load_from_state_dict(self, *what: Any, **more: Any) -> None:
+        self.folded = None
+        super()._load_from_state_dict(*what, **more)
+
+
+def together(conv: nn.Conv2d, norm: FrozenNorm) -> tuple[Tensor, Tensor]:
+    """Weight and bias of the one convolution that a convolution and its norm are."""
+    scale = norm.weight * (norm.running_var + EPSILON).rsqrt()
+    return conv.weight * scale[:, None, None, None], norm.bias - norm.running_mean * scale
+
 
 def convolve(x: Tensor, conv: nn.Conv2d, norm: FrozenNorm) -> Tensor:
     """Convolution with SAME padding and its norm, as one convolution."""
-    scale = norm.weight * (norm.running_var + EPSILON).rsqrt()
-    weight, bias = conv.weight * scale[:, None, None, None], norm.bias - norm.running_mean * scale
+    weight, bias = norm.folded or together(conv, norm)
     kernel, stride = conv.kernel_size[0], conv.stride[0]
     if stride == 1:
         return F.conv2d(x, weight, bias, padding=kernel // 2, groups=conv.groups)
@@ -81,6 +107,11 @@ class Block(nn.Module):
         self._depthwise_conv = nn.Conv2d(hidden, hidden, kernel, stride, groups=hidden, bias=False)
         self._bn1 = FrozenNorm(hidden)
         self._project_conv, self._bn2 = nn.Conv2d(hidden, outside, 1, bias=False), FrozenNorm(outside)
+
+    def pairs(self) -> list[tuple[nn.Conv2d, FrozenNorm]]:
+        """Convolutions and their norms."""
+        first = [(self._expand_conv, self._bn0)] if self.widens else []
+        return [*first, (self._depthwise_conv, self._bn1), (self._project_conv, self._bn2)]
 
     def forward(self, x: Tensor) -> Tensor:
         y = F.relu6(convolve(x, self._expand_conv, self._bn0), inplace=True) if self.widens else x
@@ -122,15 +153,40 @@ class LiteTrunk(nn.Module):
         self.receptive_field = field
         he_init(self)
 
+    def fold(self) -> None:
+        """Join every convolution with its norm once, instead of in every forward pass; until weights move, load or train."""
+        pairs = [(self._conv_stem, self._bn0)]
+        pairs += [pair for block in self._blocks if isinstance(block, Block) for pair in block.pairs()]
+        with torch.no_grad():
+            for conv, norm in pairs:
+                weight, bias = together(conv, norm)
+                norm.folded = weight.contiguous(memory_format=torch.channels_last), bias
+
+    def _start(self, images: Tensor, blocks: int) -> Tensor:
+        """The stem and the first blocks."""
+        x = torch.addcmul(self.shift, images, self.colour)
+        x = F.relu6(convolve(x, self._conv_stem, self._bn0), inplace=True)
+        for block in self._blocks[:blocks]:
+            x = block(x)
+        return x
+
     def forward(self, images: Tensor) -> list[Tensor]:
         """Images [B, 3, H, W] → a map [B, channels[i], H/strides[i], W/strides[i]] each."""
-        x = F.relu6(convolve(images * self.colour + self.shift, self._conv_stem, self._bn0), inplace=True)
-        maps = []
-        for number, block in enumerate(self._blocks):
+        done = EARLY if self.ends[0] >= EARLY - 1 else 0
+        x = in_strips(partial(self._start, blocks=done), images, EARLY_FIELD, 4) if done else self._start(images, 0)
+        maps = [x] if done - 1 in self.ends else []
+        for number, block in enumerate(self._blocks[done:], done):
             x = block(x)
             if number in self.ends:
                 maps.append(x)
         return maps
+
+
+def fold(network: nn.Module) -> None:
+    """Make a network that only counts from now on do so faster: `LiteTrunk.fold` wherever there is one."""
+    for part in network.modules():
+        if isinstance(part, LiteTrunk):
+            part.fold()
 
 
 TRUNKS.register("lite", LiteTrunk)

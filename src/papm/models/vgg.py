@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import itertools
 from functools import partial
 
 import torch
 from torch import Tensor, nn
 
-from papm.models.layers import conv_block, he_init
+from papm.models.layers import conv_block, he_init, in_strips
 from papm.models.trunks import TRUNKS
 
 # Convolutions of each of the five stages; a stage ends with a 2×2 pool. Channels are 64, 128, 256, 512, 512.
@@ -35,7 +36,7 @@ class VGGTrunk(nn.Sequential):
     def __init__(self, arch: str, strides: tuple[int, ...] = (16,)) -> None:
         layers: list[nn.Module] = []
         last: dict[int, tuple[int, int]] = {}  # stride → its last layer and the channels there
-        channels, field = 3, 0
+        channels, field, early = 3, 0, 0
         for stage, (count, width) in enumerate(zip(_STAGES[arch], _CHANNELS)):
             if 2**stage > strides[-1]:
                 break
@@ -44,22 +45,33 @@ class VGGTrunk(nn.Sequential):
                 channels, field = width, field + 2**stage
             last[2**stage] = len(layers) - 1, width
             layers.append(nn.MaxPool2d(2, 2))
+            early = len(layers) if stage == 1 else early
         last[2 ** len(_CHANNELS)] = len(layers) - 1, channels
         self.strides = tuple(s for s in last if s in strides)
         self.ends, self.channels = zip(*(last[s] for s in self.strides))
         super().__init__(*layers[: self.ends[-1] + 1])
-        self.arch, self.receptive_field, self.uncalibrated = arch, field, False
+        self.arch, self.receptive_field, self.uncalibrated, self.early = arch, field, False, early
         he_init(self)
 
     def forward(self, images: Tensor) -> list[Tensor]:
         """Images [B, 3, H, W] → a map [B, channels[i], H/strides[i], W/strides[i]] each."""
         features: list[Tensor] = []
-        x = images
+        x, done = images, 0 if self.training or self.ends[0] < self.early else self.early
+        if done:
+            x = in_strips(self._start, images, 6, 4)
         for index, layer in enumerate(self):
+            if index < done:
+                continue
             x = layer(x)
             if index in self.ends:
                 features.append(x)
         return features
+
+    def _start(self, x: Tensor) -> Tensor:
+        """The first two stages and their pools, whose maps are the largest; they see 2 + 2·2 px around a cell."""
+        for layer in itertools.islice(self, self.early):
+            x = layer(x)
+        return x
 
 
 def convolutions(arch: str) -> list[str]:

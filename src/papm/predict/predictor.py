@@ -12,12 +12,14 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from papm import checkpoint
+from papm import checkpoint, exported
 from papm.data.resize import resized_region
 from papm.errors import ConfigError, DataError, unknown
+from papm.exported import kind_of
 from papm.images import max_pixels, resize_image
 from papm.likeness import Vector
-from papm.models import DensityNetwork, Network
+from papm.models import Network
+from papm.models.lite import fold
 from papm.predict.assemble import Seen, View, calibrated, predicted
 from papm.predict.outputs import COUNTS as COUNTS
 from papm.predict.outputs import class_counts as class_counts
@@ -76,7 +78,7 @@ class Counter(Predictor):
         self.spec = dataclasses.replace(spec, inference=self.inference)
         if count is not None and count not in COUNTS:
             raise unknown("way to count points", count, COUNTS)
-        if count is not None and isinstance(network, DensityNetwork):
+        if count is not None and kind_of(network) == "density":
             log.warning("this model counts by the sum of its map; 'count' is for networks that give points")
         elif count is not None and COUNTS[count] != self.inference.decode:
             if self.inference.calibration is not None:
@@ -86,6 +88,7 @@ class Counter(Predictor):
         self.device = pick_device(device)
         # Channels last: a tenth to a half faster on a CPU, for every network.
         self.network = network.to(self.device).to(memory_format=torch.channels_last).eval()  # type: ignore[call-overload]
+        fold(self.network)
         self.resize = self.inference.resize  # objects must have the size here that they had in training
         self._warned = False
 
@@ -99,7 +102,7 @@ class Counter(Predictor):
         precision: str = "32",
         scale: float | None = None,
     ) -> Counter:
-        """From a checkpoint file or a run folder.
+        """From a checkpoint file, a run folder, or a file of `papm export` (.onnx, or OpenVINO's .xml), which counts on a CPU.
 
         `count`: how a point network counts, "points" or "expected"; as it was trained where nothing is said.
         `tile`: large images are cut into overlapping tiles ("auto"), never ("none"), or those with a longer side than this
@@ -108,6 +111,12 @@ class Counter(Predictor):
         `scale`: a factor for the sides of images, instead of the rule that the training images were resized by.
         """
         file = checkpoint.resolve(Path(path).expanduser())
+        if exported.is_exported(file):
+            if device not in ("auto", "cpu") or precision != "32":
+                raise ConfigError(
+                    f"{file}: an exported model counts on the CPU, in float32; leave device and precision out"
+                )
+            return cls(*exported.load(file), "cpu", tile, count, precision, scale)
         spec, state = checkpoint.load(file)
         return cls(checkpoint.build(spec, state, file), spec, device, tile, count, precision, scale)
 

@@ -21,6 +21,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import itertools
 import logging
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, nullcontext
@@ -99,7 +100,7 @@ def side_of(network: torch.nn.Module, size: tuple[int, int], tile: Tile = "auto"
     if tile == "auto" and _contract(network).window:
         return _contract(network).window
     if tile == "auto":
-        device = next(network.parameters()).device.type
+        device = _device(network).type
         limits = LIMITS.get(device, LIMITS["cuda"]) if _receptive_field(network) is not None else APPROXIMATE
         return limits.side if computed_pixels(network, size) > limits.pixels else None
     assert isinstance(tile, int)
@@ -215,7 +216,7 @@ def _precision(network: torch.nn.Module, precision: str | None) -> AbstractConte
     if precision is None:
         return nullcontext()
     half = HALVES.get(precision)
-    return torch.autocast(next(network.parameters()).device.type, dtype=half, enabled=half is not None)
+    return torch.autocast(_device(network).type, dtype=half, enabled=half is not None)
 
 
 def _in_float32(output: Output, precision: str | None) -> Output:
@@ -230,13 +231,18 @@ def _forward(network: torch.nn.Module, images: Tensor, least: int = 0) -> Output
     Sides below `least` are filled up with the mean colour, as in training.
     """
     inference = _contract(network)
-    images = normalize(images.to(next(network.parameters()).device), inference.mean, inference.std)
+    images = normalize(images.to(_device(network)), inference.mean, inference.std)
     down, across = (max(0, least - n) for n in images.shape[-2:])
     if down or across:
         images = torch.nn.functional.pad(images, (0, across, 0, down))
     # Not through __call__: a compiled network would be compiled again for every image size.
     output: Output = network.forward(images)
     return output
+
+
+def _device(network: torch.nn.Module) -> torch.device:
+    """Where a network computes; one that another runtime computes has no parameters."""
+    return next(itertools.chain(network.parameters(), network.buffers())).device
 
 
 def _contract(network: torch.nn.Module) -> Inference:
