@@ -14,6 +14,7 @@ from papm.errors import ConfigError, PapmError, unknown
 from papm.export.onnx import export_onnx, require_onnx
 from papm.export.package import check_package, export_package
 from papm.export.program import SIZES, Difference, compare, load_model
+from papm.extras import has
 from papm.models import Network
 
 FORMATS = {"onnx": ".onnx", "openvino": ".xml", "torch-export": ".pt2"}
