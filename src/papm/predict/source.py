@@ -6,10 +6,11 @@ from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Protocol, TypedDict, TypeVar, Unpack, overload
 
+import torch
 from torch import Tensor
 
 from papm.errors import ConfigError, DataError
@@ -100,18 +101,48 @@ class Predictor(ABC):
 
         Up to `batch` images that follow each other and have one size go through the network together.
         """
+        listed = _in_folder(Path(images)) if isinstance(images, str | Path) else images
+        asked = Asked(points, "", None, on_tile, limit)
+        for made in self.predict_each(listed, pixels, asked=asked, batch=batch):
+            if isinstance(made, Exception):
+                raise made
+            yield made
+
+    def predict_each(
+        self, images: Iterable[Any], read: Callable[[Any], Tensor], *, asked: Asked, batch: int = 1, threads: int = 1
+    ) -> Iterator[Prediction | Exception]:
+        """A prediction for each image, or the error that it cannot be read or counted for, in their order.
+
+        `read` gives the pixels of an image in as many `threads`, ahead of the network.
+        """
         if batch < 1:
             raise ConfigError(f"batch is a number of images, 1 or more, not {batch}")
-        listed = _in_folder(Path(images)) if isinstance(images, str | Path) else images
         group: list[tuple[Tensor, Asked]] = []
-        for image, decoding in read_ahead(pixels, listed, batch):
-            pixel = decoding.result()
-            if group and (len(group) == batch or pixel.shape != group[0][0].shape):
-                yield from self._predict_several(group)
+        for image, decoding in read_ahead(read, images, max(batch, 2 * threads), threads):
+            failed = decoding.exception()
+            pixel = torch.empty(0) if failed else decoding.result()
+            if group and (failed or len(group) == batch or pixel.shape != group[0][0].shape):
+                yield from self._each(group)
                 group = []
-            group.append((pixel, Asked(points, _name(image), None, on_tile, limit)))
+            if isinstance(failed, Exception):
+                yield failed
+            elif failed:
+                raise failed
+            else:
+                group.append((pixel, replace(asked, name=_name(image))))
         if group:
+            yield from self._each(group)
+
+    def _each(self, group: Sequence[tuple[Tensor, Asked]]) -> Iterator[Prediction | Exception]:
+        """Images of one size together; where one of them cannot be counted, each by itself."""
+        try:
             yield from self._predict_several(group)
+        except Exception as error:
+            if len(group) == 1:
+                yield error
+                return
+            for one in group:
+                yield from self._each([one])
 
     @abstractmethod
     def _predict(self, image: Tensor, asked: Asked) -> Prediction:
@@ -126,14 +157,16 @@ def _name(image: Any) -> str:
     return Path(image).name if isinstance(image, str | Path) else ""
 
 
-def read_ahead(read: Callable[[T], R], items: Iterable[T], depth: int = 1) -> Iterator[tuple[T, Future[R]]]:
-    """Each item and the future of reading it, in a thread that is `depth` items ahead.
+def read_ahead(
+    read: Callable[[T], R], items: Iterable[T], depth: int = 1, threads: int = 1
+) -> Iterator[tuple[T, Future[R]]]:
+    """Each item and the future of reading it, in threads that are `depth` items ahead.
 
     >>> [(k, square.result()) for k, square in read_ahead(lambda k: k * k, [1, 2, 3])]
     [(1, 1), (2, 4), (3, 9)]
     """
     waiting: deque[tuple[T, Future[R]]] = deque()
-    with ThreadPoolExecutor(1) as pool:
+    with ThreadPoolExecutor(threads) as pool:
         for item in items:
             waiting.append((item, pool.submit(read, item)))
             if len(waiting) > depth:
