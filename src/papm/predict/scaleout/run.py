@@ -14,7 +14,7 @@ from typing import Any
 import torch
 
 from papm import checkpoint
-from papm.errors import unknown
+from papm.errors import ConfigError, unknown
 from papm.predict.scaleout import on_ray
 from papm.predict.scaleout.manifest import SUMMARY, Manifest, arrow, begin, part_name, parts_done, plan
 from papm.predict.scaleout.place import Place, list_images
@@ -83,6 +83,8 @@ def predict_many(
     """
     if engine not in ENGINES:
         raise unknown("engine", engine, ENGINES)
+    if batch < 1 or (workers is not None and workers < 1):
+        raise ConfigError(f"batch and workers are 1 or more, not {batch} and {workers}")
     arrow()
     if engine == "ray":
         on_ray.ray_module()
