@@ -68,34 +68,40 @@ def plain_rate(model: Path, files: list[Path], folder: Path, threads: int) -> fl
     return len(files) / (time.perf_counter() - began)
 
 
-def batch_rate(model: Path, files: list[Path], threads: int, batch: int) -> float:
-    """The same in batches, from Python, and nothing written."""
+def batch_rate(model: Path, files: list[Path], threads: int, batch: int) -> tuple[float, float]:
+    """The same in batches, from Python, and nothing written; and images for each second that the process computed."""
     torch.set_num_threads(threads)
     counter = Counter.load(model, "cpu")
-    began = time.perf_counter()
+    began, computed = time.perf_counter(), time.process_time()
     for _ in counter.predict_many(files, points=False, batch=batch):
         pass
-    return len(files) / (time.perf_counter() - began)
+    return len(files) / (time.perf_counter() - began), len(files) / (time.process_time() - computed)
 
 
-def ray_rate(model: Path, files: list[Path], out: Path, workers: int, batch: int) -> tuple[float, float]:
-    """Images a second without and with the start of Ray."""
-    far: list[Far] = []
-    made = predict_many(model, files, out, workers=workers, device="cpu", batch=batch, on_shard=far.append)
+def ray_rate(model: Path, files: list[Path], out: Path, workers: int, batch: int) -> tuple[float, float, float]:
+    """Images a second without and with the start of Ray, and images for each second that its processes computed."""
+    far: list[tuple[Far, float]] = []
+
+    def seen(now: Far) -> None:
+        far.append((now, sum(seconds for _, seconds in below(os.getpid()).values())))
+
+    made = predict_many(model, files, out, workers=workers, device="cpu", batch=batch, on_shard=seen)
     assert made.failed == 0 and made.images == len(files)
-    return far[-1].rate, len(files) / made.seconds
+    (first, before), (last, after) = far[1], far[-1]
+    return last.rate, len(files) / made.seconds, (last.images - first.images) / (after - before)
 
 
-def workers_of(pid: int) -> list[int]:
-    """The processes below one that hold a model."""
+def below(pid: int) -> dict[int, tuple[bytes, float]]:
+    """The processes that descend from one, with it: their names, and the seconds that they computed."""
     parents: dict[int, int] = {}
-    found = []
+    found: dict[int, tuple[bytes, float]] = {}
     for folder in Path("/proc").iterdir():
         if folder.name.isdigit():
             try:
-                parents[int(folder.name)] = int((folder / "stat").read_text().rpartition(")")[2].split()[1])
-                if b"MapWorker" in (folder / "cmdline").read_bytes():
-                    found.append(int(folder.name))
+                cells = (folder / "stat").read_text().rpartition(")")[2].split()
+                parents[int(folder.name)] = int(cells[1])
+                ticks = int(cells[11]) + int(cells[12])
+                found[int(folder.name)] = (folder / "cmdline").read_bytes(), ticks / os.sysconf("SC_CLK_TCK")
             except OSError:
                 continue
 
@@ -104,7 +110,12 @@ def workers_of(pid: int) -> list[int]:
             child = parents[child]
         return child == pid
 
-    return [p for p in found if descends(p)]
+    return {p: facts for p, facts in found.items() if descends(p)}
+
+
+def workers_of(pid: int) -> list[int]:
+    """The processes below one that hold a model."""
+    return [p for p, (name, _) in below(pid).items() if b"MapWorker" in name]
 
 
 def killed_run(model: Path, images: Path, out: Path, workers: int, batch: int, number: int) -> dict[str, Any]:
@@ -173,9 +184,12 @@ def main() -> None:
         for turn in range(2):
             note("plain, as the command", plain_rate(model, few, root / f"plain-{turn}", asked.workers))
             for workers in (1, asked.workers):
-                note(f"plain in batches, threads: {workers}", batch_rate(model, few, workers, asked.batch))
-                steady, whole = ray_rate(model, few, root / f"ray-{turn}-{workers}", workers, asked.batch)
+                steady, computed = batch_rate(model, few, workers, asked.batch)
+                note(f"plain in batches, threads: {workers}", steady)
+                note(f"plain in batches, threads: {workers}, a CPU second", computed)
+                steady, whole, computed = ray_rate(model, few, root / f"ray-{turn}-{workers}", workers, asked.batch)
                 note(f"ray, workers: {workers}", steady)
+                note(f"ray, workers: {workers}, a CPU second", computed)
                 note(f"ray, workers: {workers}, with its start", whole)
         means = {name: round(float(np.mean(values)), 1) for name, values in rates.items()}
         most = means[f"ray, workers: {asked.workers}"]
@@ -190,6 +204,11 @@ def main() -> None:
             "ray / plain in batches": round(most / means[f"plain in batches, threads: {asked.workers}"], 3),
             "ray / plain in batches, one of each": round(
                 means["ray, workers: 1"] / means["plain in batches, threads: 1"], 3
+            ),
+            "ray / plain in batches, a CPU second": round(
+                means[f"ray, workers: {asked.workers}, a CPU second"]
+                / means["plain in batches, threads: 1, a CPU second"],
+                3,
             ),
             f"ray, {asked.workers} workers / 1": round(most / means["ray, workers: 1"], 3),
             "load before": [round(v, 1) for v in os.getloadavg()],

@@ -115,7 +115,8 @@ def _facts(rank: int, world: int, found: Looked | None, error: str, token: str) 
     config, splits = found.config, found.splits
     gpu = config.device.startswith("cuda") or (config.device == "auto" and torch.cuda.is_available())
     told: dict[str, Any] = {**asdict(facts), "backend": "nccl" if gpu else "gloo"}
-    told["settings"] = _hash([json.dumps(to_mapping(config), sort_keys=True, default=str)])
+    # Not where the data is: every machine may have its own copy.
+    told["settings"] = _hash([json.dumps({**to_mapping(config), "data": ""}, sort_keys=True, default=str)])
     if splits is not None:
         samples = [s for d in (splits.train, splits.monitor, splits.test) if d is not None for s in d.samples]
         told["images"] = len(samples)
@@ -242,7 +243,7 @@ def compare(everyone: Sequence[Facts]) -> list[str]:
             faults.append(
                 f"{other.who} would use {other.backend}, {first.who} {first.backend}; give device=cpu or cuda"
             )
-        if other.settings != first.settings:
+        if other.data == first.data and other.settings != first.settings:  # some follow from the data
             faults.append(f"{other.who} has other settings than {first.who}; start every process with the same words")
         if other.data != first.data:
             faults.append(

@@ -7,6 +7,7 @@ answers on 127.0.0.1 only, to whoever has its token, has no dashboard, reports n
 from __future__ import annotations
 
 import contextlib
+import functools
 import logging
 import os
 import secrets
@@ -135,7 +136,7 @@ def _environment(own: bool) -> Iterator[None]:
         "RAY_BACKEND_LOG_LEVEL": "fatal",
         # Whatever its name says: without it Ray listens on the address that other machines see.
         "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0",
-        "RAY_AUTH_TOKEN": secrets.token_hex(32),  # else Ray writes one into the home folder
+        "RAY_AUTH_TOKEN": _token(),  # else Ray writes one into the home folder
     }
     before = {key: os.environ.get(key) for key in (*values, "RAY_AUTH_MODE")}  # which Ray sets
     os.environ.update(values if own else {})
@@ -148,6 +149,12 @@ def _environment(own: bool) -> Iterator[None]:
                 os.environ.pop(key, None)
             else:
                 os.environ[key] = value
+
+
+@functools.cache
+def _token() -> str:
+    """One for this process: Ray reads it once."""
+    return secrets.token_hex(32)
 
 
 @contextlib.contextmanager
