@@ -183,7 +183,7 @@ def test_commands_and_options_exist(document: str, line: int, words: list[str]) 
             assert re.search(rf"(?<![\w-]){re.escape(option)}(?![\w-])", described), f"{where}: no option {option}"
         if word.startswith("synthetic:"):
             SceneOptions.parse(word.partition(":")[2])
-        elif ":" in word:
+        elif ":" in word and "://" not in word:
             assert word.partition(":")[0] in READERS, f"{where}: no dataset {word}"
     if command == ["train"]:
         from papm.engine.build import resolve

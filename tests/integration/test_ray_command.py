@@ -20,7 +20,7 @@ from PIL import Image
 
 from papm import checkpoint, models
 from papm.checkpoint import ModelSpec
-from papm.predict.scaleout.on_ray import PREFIX, connected
+from papm.predict.scaleout.on_ray import PREFIX, _environment, connected
 from papm.predict.scaleout.run import predict_many
 
 pytest.importorskip("ray.data", reason="Ray is not installed: pip install 'papm[ray]'")
@@ -196,6 +196,17 @@ def test_options_that_do_not_go_together(root: Path, run_papm: Any) -> None:
     ):
         code, _, told = run_papm("predict", root / "m.ckpt", root / "photos", *words)
         assert code == 2 and said in told
+
+
+def test_the_environment_of_our_ray_is_gone_after_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("RAY_USAGE_STATS_ENABLED", "mine")
+    tokens = []
+    for _ in range(2):  # a process may start several, one after the other, and Ray reads the token once
+        with _environment(True):
+            tokens.append(os.environ["RAY_AUTH_TOKEN"])
+            assert os.environ["RAY_USAGE_STATS_ENABLED"] == "0"
+        assert os.environ["RAY_USAGE_STATS_ENABLED"] == "mine" and "RAY_AUTH_TOKEN" not in os.environ
+    assert tokens[0] == tokens[1] and len(tokens[0]) == 64
 
 
 def test_nothing_is_left_behind(ray: Any) -> None:
