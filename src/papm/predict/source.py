@@ -7,10 +7,10 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, replace
+from itertools import islice
 from pathlib import Path
 from typing import Any, Protocol, TypedDict, TypeVar, Unpack, overload
 
-import torch
 from torch import Tensor
 
 from papm.errors import ConfigError, DataError
@@ -118,16 +118,12 @@ class Predictor(ABC):
         if batch < 1:
             raise ConfigError(f"batch is a number of images, 1 or more, not {batch}")
         group: list[tuple[Tensor, Asked]] = []
-        for image, decoding in read_ahead(read, images, max(batch, 2 * threads), threads):
-            failed = decoding.exception()
-            pixel = torch.empty(0) if failed else decoding.result()
-            if group and (failed or len(group) == batch or pixel.shape != group[0][0].shape):
+        for image, pixel in _read_each(read, images, batch, threads):
+            if group and (isinstance(pixel, Exception) or len(group) == batch or pixel.shape != group[0][0].shape):
                 yield from self._each(group)
                 group = []
-            if isinstance(failed, Exception):
-                yield failed
-            elif failed:
-                raise failed
+            if isinstance(pixel, Exception):
+                yield pixel
             else:
                 group.append((pixel, replace(asked, name=_name(image))))
         if group:
@@ -155,6 +151,29 @@ class Predictor(ABC):
 
 def _name(image: Any) -> str:
     return Path(image).name if isinstance(image, str | Path) else ""
+
+
+def _read_each(
+    read: Callable[[T], R], items: Iterable[T], batch: int, threads: int
+) -> Iterator[tuple[T, R | Exception]]:
+    """Each item and what reading it gave, or the error.
+
+    One thread hands over a batch at a time: for small images a hand-over takes longer than what is handed over.
+    """
+
+    def several(chunk: Sequence[T]) -> list[R | Exception]:
+        found: list[R | Exception] = []
+        for item in chunk:
+            try:
+                found.append(read(item))
+            except Exception as error:
+                found.append(error)
+        return found
+
+    size, left = (batch if threads == 1 else 1), iter(items)
+    chunks = iter(lambda: list(islice(left, size)), [])
+    for chunk, reading in read_ahead(several, chunks, 1 if threads == 1 else max(batch, 2 * threads), threads):
+        yield from zip(chunk, reading.result())
 
 
 def read_ahead(

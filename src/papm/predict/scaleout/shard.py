@@ -10,7 +10,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from papm.errors import ConfigError, PapmError
+from papm.errors import ConfigError, DataError, PapmError
+from papm.images import image_size
 from papm.predict.columns import Columns
 from papm.predict.ensemble import Ensemble
 from papm.predict.journal import asked_of
@@ -21,6 +22,7 @@ from papm.predict.scaleout.place import Place, is_url, read_pixels
 from papm.predict.source import Asked
 
 FAR_READERS = 16  # threads that wait for an object store
+TOGETHER = 4_000_000  # pixels: larger images gain nothing from each other, and take memory
 WARNING, FAULT = "warning", "fault"  # columns beside those of counts.csv
 
 
@@ -67,11 +69,10 @@ class ShardCounter:
     def __call__(self, number: int) -> dict[str, Any]:
         """Count a shard, write its part, and give what the part says of itself."""
         names, addresses = self.listing.shard(number)
+        batch = min(self.job.batch, _together(addresses[0]))
         readers = FAR_READERS if any(map(is_url, addresses)) else 4 if self._on_gpu else 1
         made = list(
-            self.counter.predict_each(
-                addresses, read_pixels, asked=Asked(points=False), batch=self.job.batch, threads=readers
-            )
+            self.counter.predict_each(addresses, read_pixels, asked=Asked(points=False), batch=batch, threads=readers)
         )
         unexpected = [m for m in made if isinstance(m, Exception) and not isinstance(m, PapmError)]
         if len(unexpected) == len(made) > 1:  # not the images are at fault
@@ -86,6 +87,17 @@ class ShardCounter:
     def _on_gpu(self) -> bool:
         members = self.counter.members if isinstance(self.counter, Ensemble) else (self.counter,)
         return members[0].device.type == "cuda"
+
+
+def _together(address: str) -> int:
+    """How many images like that one at an address may be held decoded and counted at once."""
+    if is_url(address):
+        return FAR_READERS
+    try:
+        height, width = image_size(address)
+    except DataError:  # it says so where it is read
+        return FAR_READERS
+    return max(1, TOGETHER // max(1, height * width))
 
 
 def _facts(made: Sequence[Prediction | Exception]) -> dict[str, Any]:
