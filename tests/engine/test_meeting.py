@@ -83,7 +83,7 @@ def test_two_machines_are_told_what_differs(tmp_path: Path) -> None:
     (first, _, said), (second, printed, other) = on_machines(*words, folders=folders)
     lines = said.strip().splitlines()
     assert first == second == 2 and printed == other.strip() == "", other  # one speaks for all
-    assert sum("sees other data than" in line for line in lines) == 1
+    assert sum("sees other data than" in line for line in lines) == 1, said
     assert sum("does not see what" in line for line in lines) == 1 and len(lines) == 2, said
     assert not (folders[0] / "runs").exists()
     found = on_machines(*words[:1], str(folders[0] / "photos"), *words[2:], folders=folders[:1] * 2)

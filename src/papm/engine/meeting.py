@@ -25,7 +25,8 @@ from torch.distributed.rendezvous import rendezvous
 
 from papm.config import TrainConfig, to_mapping
 from papm.data.cache import decoded_bytes
-from papm.data.splits import Splits
+from papm.data.spec import open_spec
+from papm.data.splits import Splits, choose
 from papm.engine.data import available_memory
 from papm.engine.ranks import join_started, local_rank, node_rank, processes_here, started_processes
 from papm.errors import ConfigError, PapmError
@@ -89,9 +90,11 @@ def met(look: Callable[[], L], folder: Path, patience: float = PATIENCE) -> L:
     if world == 1:
         return look()
     found: L | None = None
+    splits: Splits | None = None
     error = ""
     try:
         found = look()
+        splits = found.splits or _opened(found.config)
         join_started(found.config.devices)
     except PapmError as fault:
         error = str(fault)
@@ -99,7 +102,7 @@ def met(look: Callable[[], L], folder: Path, patience: float = PATIENCE) -> L:
             join_started(world)
     rank = node_rank() * processes_here(world) + local_rank()
     with _mark(folder if rank == 0 else None) as mark:
-        own = _facts(rank, world, found, error or mark.error, mark.name)
+        own = _facts(rank, world, found.config if found else None, splits, error or mark.error, mark.name)
         everyone = _exchange(own, world, folder, patience)
     if faults := compare(everyone):
         raise Disagreement("\n".join(faults))
@@ -107,12 +110,16 @@ def met(look: Callable[[], L], folder: Path, patience: float = PATIENCE) -> L:
     return found
 
 
-def _facts(rank: int, world: int, found: Looked | None, error: str, token: str) -> Facts:
+def _opened(config: TrainConfig) -> Splits:
+    """The data, where all settings were given and nobody had to look at it."""
+    return choose(open_spec(config.data, **config.options), config.select, config.val_fraction, config.seed)
+
+
+def _facts(rank: int, world: int, config: TrainConfig | None, splits: Splits | None, error: str, token: str) -> Facts:
     here = processes_here(world)
     facts = Facts(rank, socket.gethostname(), error=error, token=token, memory=available_memory() // here)
-    if found is None:
+    if config is None:
         return facts
-    config, splits = found.config, found.splits
     gpu = config.device.startswith("cuda") or (config.device == "auto" and torch.cuda.is_available())
     told: dict[str, Any] = {**asdict(facts), "backend": "nccl" if gpu else "gloo"}
     # Not where the data is: every machine may have its own copy.
