@@ -27,7 +27,7 @@ def python(code: str) -> str:
 
 
 HEAVY = ["lightning", "pytorch_lightning", "torchmetrics", "tensorboard", "typer", "rich", "jinja2"]
-ABSENT = ["pydantic", "click", "torchvision", "timm", "pandas", "cv2", "matplotlib"]
+ABSENT = ["pydantic", "click", "torchvision", "timm", "pandas", "cv2", "matplotlib", "ray", "pyarrow"]
 
 
 def loaded(statement: str) -> set[str]:

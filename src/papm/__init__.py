@@ -32,6 +32,7 @@ if TYPE_CHECKING:  # what `__getattr__` finds when it is first named, for type c
     from papm.predict.ensemble import Ensemble
     from papm.predict.prediction import Prediction
     from papm.predict.predictor import Counter
+    from papm.predict.scaleout.run import predict_many
 
 __all__ = [
     "Calibration",
@@ -57,6 +58,7 @@ __all__ = [
     "metrics",
     "models",
     "points",
+    "predict_many",
     "structures",
     "targets",
     "train",
@@ -67,6 +69,7 @@ _FROM = {
     "Counter": "papm.predict.predictor",
     "Ensemble": "papm.predict.ensemble",
     "Prediction": "papm.predict.prediction",
+    "predict_many": "papm.predict.scaleout.run",
     **dict.fromkeys(("Calibration", "Evaluation", "Localization", "Run"), "papm.api"),
     **dict.fromkeys(("add_interval", "calibrate", "evaluate", "train"), "papm.api"),
 }

@@ -13,6 +13,7 @@ EXTRAS: dict[str, dict[str, str]] = {
     "serve": {"starlette": "starlette", "uvicorn": "uvicorn", "python_multipart": "python-multipart"},
     "video": {"cv2": "opencv-python-headless"},
     "export": {"onnx": "onnx", "onnxscript": "onnxscript", "onnxruntime": "onnxruntime"},
+    "ray": {"ray": "ray[data]", "pyarrow": "pyarrow", "fsspec": "fsspec"},
     "openvino": {"openvino": "openvino"},
     "bench": {"ot": "pot", "geomloss": "geomloss"},
 }

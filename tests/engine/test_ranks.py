@@ -13,13 +13,21 @@ import torch
 from lightning_fabric.plugins.environments.lightning import LightningEnvironment
 
 from papm.config import TrainConfig
-from papm.engine.ranks import Ranks, is_first_process, join_started, local_rank
+from papm.engine.ranks import (
+    Ranks,
+    is_first_process,
+    join_started,
+    local_rank,
+    machines,
+    node_rank,
+    processes_here,
+)
 from papm.engine.train import own_device
 from papm.errors import ConfigError
 
 NAMES = (
     *("LOCAL_RANK", "NODE_RANK", "MASTER_ADDR", "MASTER_PORT"),
-    *("WORLD_SIZE", "LOCAL_WORLD_SIZE", "GROUP_WORLD_SIZE", "TORCHELASTIC_RUN_ID"),
+    *("WORLD_SIZE", "LOCAL_WORLD_SIZE", "GROUP_WORLD_SIZE", "GROUP_RANK", "TORCHELASTIC_RUN_ID"),
 )
 STEP = {"SLURM_JOB_ID": "41", "SLURM_STEP_ID": "3", "SLURM_NTASKS": "2", "SLURM_STEP_NUM_TASKS": "2"}
 BATCH = {"SLURM_JOB_ID": "41", "SLURM_NTASKS": "4", "SLURM_PROCID": "0", "SLURM_LOCALID": "0", "SLURM_JOB_NAME": "x"}
@@ -46,6 +54,23 @@ def test_a_task_of_srun_knows_its_number(monkeypatch: pytest.MonkeyPatch) -> Non
     assert 15_000 <= int(os.environ["MASTER_PORT"]) < 30_000
 
 
+def test_a_task_of_srun_on_another_machine_knows_where_to_meet(monkeypatch: pytest.MonkeyPatch) -> None:
+    tasks = {"SLURM_STEP_NUM_TASKS": "4", "SLURM_STEP_NUM_NODES": "2", "SLURM_STEP_TASKS_PER_NODE": "2(x2)"}
+    given(monkeypatch, **{**STEP, **tasks}, SLURM_STEP_NODELIST="gpu[07-08]")
+    given(monkeypatch, SLURM_PROCID="2", SLURM_LOCALID="0", SLURM_NODEID="1")
+    join_started(4)
+    assert (local_rank(), node_rank(), is_first_process(), os.environ["MASTER_ADDR"]) == (0, 1, False, "gpu07")
+    assert machines(4) == 2 and processes_here(4) == 2 and processes_here(3) == 3
+
+
+def test_a_process_of_torchrun_on_another_machine(monkeypatch: pytest.MonkeyPatch) -> None:
+    there = {"WORLD_SIZE": "4", "LOCAL_WORLD_SIZE": "2", "GROUP_WORLD_SIZE": "2", "GROUP_RANK": "1", "LOCAL_RANK": "0"}
+    given(monkeypatch, TORCHELASTIC_RUN_ID="a", **there, MASTER_ADDR="gpu07", MASTER_PORT="29500")
+    assert not is_first_process()
+    join_started(4)
+    assert (node_rank(), processes_here(4), os.environ["MASTER_ADDR"]) == (1, 2, "gpu07")
+
+
 def test_a_batch_script_without_srun_is_a_process_like_any(monkeypatch: pytest.MonkeyPatch) -> None:
     given(monkeypatch, **BATCH)
     join_started(2)
@@ -57,10 +82,20 @@ def test_a_batch_script_without_srun_is_a_process_like_any(monkeypatch: pytest.M
     [
         ({**STEP, "SLURM_PROCID": "0", "SLURM_LOCALID": "0"}, 1, "srun started 2 processes .* give devices=2"),
         ({"SLURM_STEP_NUM_TASKS": "8"}, 1, "give devices=8, or start each training by its own srun --ntasks=1"),
-        ({**STEP, "SLURM_STEP_NUM_NODES": "2"}, 2, "on several machines"),
+        ({**STEP, "SLURM_STEP_NUM_NODES": "2"}, 2, "SLURM_STEP_NODELIST= of the environment names no machine"),
+        (
+            {"SLURM_STEP_NUM_TASKS": "3", "SLURM_STEP_NUM_NODES": "2"},
+            3,
+            "3 processes on 2 machines, not as many on each",
+        ),
+        (
+            {"SLURM_STEP_NUM_TASKS": "4", "SLURM_STEP_NUM_NODES": "2", "SLURM_STEP_TASKS_PER_NODE": "3,1"},
+            4,
+            "not as many on each; srun has --ntasks-per-node",
+        ),
         ({"TORCHELASTIC_RUN_ID": "a", "WORLD_SIZE": "1", "LOCAL_RANK": "0"}, 2, "1 process of .* leave torchrun out"),
         ({"SLURM_STEP_NUM_TASKS": "2(x3)"}, 1, r"SLURM_STEP_NUM_TASKS=2\(x3\) of the environment is no number"),
-        ({"TORCHELASTIC_RUN_ID": "a", "WORLD_SIZE": "2", "GROUP_WORLD_SIZE": "2"}, 2, "on several machines"),
+        ({"TORCHELASTIC_RUN_ID": "a", "WORLD_SIZE": "3", "GROUP_WORLD_SIZE": "2"}, 3, "not as many on each"),
     ],
 )
 def test_what_does_not_fit_is_told(

@@ -45,12 +45,19 @@ def train(
     """
     from papm import api
     from papm.cli.training_bar import TrainingBar, downloads
+    from papm.engine import meeting
     from papm.engine.ranks import is_first_process
 
     asked = {"method": method, "backbone": backbone, "weights": weights, "init": init}
     given = _given(config, out if resume else None, {k: v for k, v in asked.items() if v is not None}, settings)
-    with ui.err.status("looking at the data"):
-        chosen = api.configure(data, str(given.get("method", api.AUTO)), str(given.get("backbone", api.AUTO)), given)
+    look = partial(api.configure, data, str(given.get("method", api.AUTO)), str(given.get("backbone", api.AUTO)), given)
+    try:
+        with ui.err.status("looking at the data"):
+            chosen = meeting.met(look, out) if dry_run else look()
+    except meeting.Disagreement:
+        if is_first_process():
+            raise
+        raise Exit(2) from None
     resolved = chosen.config
     if dry_run:
         _estimate(resolved, chosen.why, json)

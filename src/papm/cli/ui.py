@@ -113,10 +113,10 @@ class _Items:
         self.progress.update(self.task, advance=1, note="")
         self.log(self._far)
 
-    def at(self, done: int, total: int) -> None:
-        """`done` of `total` items, for those who learn the number late."""
-        self.done, self.total = done, total
-        self.progress.update(self.task, completed=done, total=total)
+    def at(self, done: int, total: int, note: str = "", before: int = 0) -> None:
+        """`done` of `total` items, `before` of them earlier, for those who learn the number late."""
+        self.done, self.total, self.before = done, total, before
+        self.progress.update(self.task, completed=done, total=total, note=note)
         self.log(self._far)
 
     def part(self, done: int, total: int) -> None:

@@ -20,6 +20,7 @@ from papm.data.cache import ImageStore, build_store, decoded_bytes
 from papm.data.disk_cache import DiskStore, open_store
 from papm.data.several import turns
 from papm.data.splits import Splits
+from papm.engine.ranks import processes_here
 from papm.errors import PapmError
 from papm.files import cache_root
 from papm.points import blunder, displace, spacing
@@ -117,13 +118,17 @@ class CountingData:
         """Where the training images go: device, memory or disk."""
         if self.config.cache != "auto":
             return self.config.cache
-        need = decoded_bytes(self.splits.train.samples)
+        # Every process of a machine holds its own.
+        need, shared = (
+            decoded_bytes(self.splits.train.samples),
+            available_memory() / processes_here(self.config.devices),
+        )
         if device.type == "cuda":
             free, _ = torch.cuda.mem_get_info(device)
             # They are decoded on the host first, so they must fit there too.
-            if need < DEVICE_SHARE * free and need < MEMORY_SHARE * available_memory():
+            if need < DEVICE_SHARE * free and need < MEMORY_SHARE * shared:
                 return "device"
-        return "memory" if need < MEMORY_SHARE * available_memory() else "disk"
+        return "memory" if need < MEMORY_SHARE * shared else "disk"
 
     def load(self, device: torch.device) -> None:
         """Decode the training images, once."""

@@ -5,6 +5,8 @@ from __future__ import annotations
 import dataclasses
 import sys
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import torch
@@ -16,10 +18,12 @@ from papm.engine.build import build_loss, build_network, with_classes
 from papm.engine.data import CountingData
 from papm.engine.evaluate import evaluate
 from papm.engine.loop import evaluate_every
+from papm.engine.meeting import PATIENCE
 from papm.engine.oom import with_memory
-from papm.engine.ranks import join_started, launched
+from papm.engine.ranks import Ranks, join_started, launched, machines
 from papm.engine.train import own_device
 from papm.engine.training import Training, compiles
+from papm.errors import ConfigError
 
 
 def dry_run(
@@ -51,7 +55,7 @@ def _measure(config: TrainConfig, splits: Splits, device: torch.device, steps: i
     loading = time.perf_counter() - began
     if device.type == "cuda":
         torch.cuda.reset_peak_memory_stats()
-    with launched(config.devices, device) as ranks:
+    with connected(config.devices, device) as ranks:
         training = Training(short, network, loss, counting, device, ranks)
         for item in counting.items(0, device, ranks.rank, ranks.world):
             training.take(item)
@@ -81,6 +85,27 @@ def _measure(config: TrainConfig, splits: Splits, device: torch.device, steps: i
     if peak:
         found["peak_memory_gb"] = round(peak / 1e9, 2)
     return found
+
+
+@contextmanager
+def connected(devices: int, device: torch.device) -> Iterator[Ranks]:
+    """`launched`, with less patience, and a sentence where the processes of several machines do not come together."""
+    if machines(devices) == 1:
+        with launched(devices, device) as ranks:
+            yield ranks
+        return
+    try:
+        with launched(devices, device, PATIENCE) as ranks:
+            ranks.any(False)
+            yield ranks
+    except (RuntimeError, ValueError) as error:
+        if isinstance(error, torch.OutOfMemoryError):
+            raise
+        name = "NCCL" if device.type == "cuda" else "GLOO"
+        first = (str(error).strip().splitlines() or [""])[0][:200]
+        raise ConfigError(
+            f"the processes meet, but cannot train together ({first}); is {name}_SOCKET_IFNAME the network between them?"
+        ) from error
 
 
 def resident_bytes() -> int:

@@ -1,18 +1,20 @@
 """The processes of a run: which of them is this one, who started the others, and what they tell each other.
 
-papm starts the processes of `devices=N` itself. A scheduler may have done so instead: `srun --ntasks=N papm train … devices=N`,
-or torchrun. Then every process learns its number from it. All run on one machine. Lightning Fabric
-starts and connects them; a process that trains alone never imports it.
+papm starts the processes of `devices=N` itself, on one machine. A scheduler may have done so instead, on one or several:
+`srun --ntasks=N papm train … devices=N`, or torchrun. Then every process learns its number from it; every machine has as many
+of them. Lightning Fabric starts and connects them; a process that trains alone never imports it.
 """
 
 from __future__ import annotations
 
 import logging
 import os
+import re
 import signal
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any
+from datetime import timedelta
+from typing import Any, NamedTuple
 
 import torch
 import torch.distributed as dist
@@ -69,12 +71,15 @@ class Ranks:
 
 
 @contextmanager
-def launched(devices: int, device: torch.device) -> Iterator[Ranks]:
-    """The processes of a run, started where nobody else has done so. If this one fails, those it started end too."""
+def launched(devices: int, device: torch.device, patience: float | None = None) -> Iterator[Ranks]:
+    """The processes of a run, started where nobody else has done so. If this one fails, those it started end too.
+
+    They wait for each other for `patience` seconds, or as long as torch does.
+    """
     if devices == 1:
         yield Ranks()
         return
-    fabric = _fabric(devices, device)
+    fabric = _fabric(devices, device, patience)
     fabric.launch()
     try:
         yield Ranks(fabric.global_rank, fabric.world_size, device)
@@ -85,21 +90,26 @@ def launched(devices: int, device: torch.device) -> Iterator[Ranks]:
     os.environ.pop("WORLD_SIZE", None)  # the next training of this process may have another
 
 
-def _fabric(devices: int, device: torch.device) -> Any:
+def _fabric(devices: int, device: torch.device, patience: float | None = None) -> Any:
     """Fabric for so many processes. The slim package does not load the rest of Lightning."""
     if not has("lightning_fabric"):
         require("train", "training on several processes needs", "lightning")
     try:
         import lightning_fabric as lightning
         from lightning_fabric.plugins.environments.lightning import LightningEnvironment
+        from lightning_fabric.strategies.ddp import DDPStrategy
     except ImportError:
         from lightning import fabric as lightning  # type: ignore[no-redef]
         from lightning.fabric.plugins.environments.lightning import LightningEnvironment  # type: ignore[assignment]
+        from lightning.fabric.strategies.ddp import DDPStrategy  # type: ignore[assignment]
     for name in (lightning.__name__, f"{lightning.__name__}.utilities.rank_zero"):
         logging.getLogger(name).setLevel(logging.WARNING)
     kind = "gpu" if device.type == "cuda" else "cpu"
     environment = LightningEnvironment()  # not what it finds of a scheduler: see `join_started`
-    return lightning.Fabric(accelerator=kind, devices=devices, strategy="ddp", plugins=[environment])
+    nodes = machines(devices)
+    strategy = DDPStrategy() if patience is None else DDPStrategy(timeout=timedelta(seconds=patience))
+    here = devices // nodes
+    return lightning.Fabric(accelerator=kind, devices=here, num_nodes=nodes, strategy=strategy, plugins=[environment])
 
 
 def end_others(fabric: Any) -> None:
@@ -110,12 +120,34 @@ def end_others(fabric: Any) -> None:
 
 def is_first_process() -> bool:
     """Whether this is the process that writes the run folder: the one that starts the others, or the only one."""
-    return local_rank() == 0 and _number("NODE_RANK", 0) == 0
+    return local_rank() == 0 and node_rank() == 0
 
 
 def local_rank() -> int:
     """The number of this process on its machine, which is that of its GPU."""
     return _number("LOCAL_RANK", 0)
+
+
+def node_rank() -> int:
+    """The number of this machine."""
+    return _number("NODE_RANK", _number("GROUP_RANK", 0))
+
+
+def machines(devices: int) -> int:
+    """How many machines a scheduler started the processes of this run on."""
+    found = _started()
+    return 1 if found is None or found.processes != devices else found.machines
+
+
+def started_processes() -> int:
+    """How many processes of this command a scheduler started; 1 where it is a process like any."""
+    found = _started()
+    return 1 if found is None or (found.by == "srun" and "SLURM_PTY_PORT" in os.environ) else found.processes
+
+
+def processes_here(devices: int) -> int:
+    """How many of the processes of a run are on this machine."""
+    return devices // machines(devices)
 
 
 def _number(name: str, default: int) -> int:
@@ -127,29 +159,68 @@ def _number(name: str, default: int) -> int:
         raise ConfigError(f"the variable {name}={text} of the environment is no number; unset it") from None
 
 
+class Started(NamedTuple):
+    """What a scheduler started: by which word, how many processes, on how many machines."""
+
+    by: str
+    processes: int
+    machines: int
+
+
+def _started() -> Started | None:
+    """What a scheduler says that it started; nothing where it started one process, or nobody did.
+
+    In a batch script that runs papm without srun there are variables of SLURM too, but none of a job step.
+    """
+    if "TORCHELASTIC_RUN_ID" in os.environ:
+        # Lightning takes WORLD_SIZE away after a training; every machine has as many processes.
+        nodes = _number("GROUP_WORLD_SIZE", 1)
+        return Started("torchrun", _number("WORLD_SIZE", nodes * _number("LOCAL_WORLD_SIZE", 1)), nodes)
+    number = _number("SLURM_STEP_NUM_TASKS", 1)
+    return None if number == 1 else Started("srun", number, _number("SLURM_STEP_NUM_NODES", 1))
+
+
 def join_started(devices: int) -> None:
     """Take part in what a scheduler started; refuse what would wait for processes that do not come, or train twice.
 
-    In a batch script that runs papm without srun there are variables of SLURM too, but none of a job step. In the shell of
-    `srun --ntasks=4 --pty bash` there are, and papm was started there once.
+    In the shell of `srun --ntasks=4 --pty bash` papm was started once.
     """
-    env = os.environ
-    by, number, alone = "srun", _number("SLURM_STEP_NUM_TASKS", 1), "start each training by its own srun --ntasks=1"
-    if "TORCHELASTIC_RUN_ID" in env:
-        # Lightning takes WORLD_SIZE away after a training; all processes of a machine are as many, where there is one.
-        by, number = "torchrun", _number("WORLD_SIZE", _number("LOCAL_WORLD_SIZE", 1))
-        alone = "leave torchrun out and papm starts them"
-    elif number == 1 or ("SLURM_PTY_PORT" in env and number != devices):
+    found = _started()
+    if found is None or (found.by == "srun" and "SLURM_PTY_PORT" in os.environ and found.processes != devices):
         return
+    by, number, nodes = found
     if number != devices:
+        alone = "leave torchrun out and papm starts them"
+        alone = alone if by == "torchrun" else "start each training by its own srun --ntasks=1"
         raise ConfigError(
             f"{by} started {n_of(number, 'process', 'processes')} of this command, and devices={devices}; "
             f"give devices={number}, or {alone}"
         )
-    if _number("SLURM_STEP_NUM_NODES" if by == "srun" else "GROUP_WORLD_SIZE", 1) > 1:
-        raise ConfigError(f"{by} started this command on several machines; papm trains on one")
+    per_machine = os.environ.get("SLURM_STEP_TASKS_PER_NODE", "") if by == "srun" else ""
+    if number % nodes or "," in per_machine:
+        raise ConfigError(
+            f"{by} started {number} processes on {nodes} machines, not as many on each; "
+            "srun has --ntasks-per-node for it, and torchrun --nproc-per-node"
+        )
+    env = os.environ
+    env["NODE_RANK"] = str(_number("SLURM_NODEID", 0) if by == "srun" else _number("GROUP_RANK", 0))
     if by == "srun":
         job, step = (_number(k, 0) for k in ("SLURM_JOB_ID", "SLURM_STEP_ID"))
-        env["LOCAL_RANK"], env["NODE_RANK"] = str(_number("SLURM_LOCALID", 0)), "0"
-        env.setdefault("MASTER_ADDR", "127.0.0.1")
+        env["LOCAL_RANK"] = str(_number("SLURM_LOCALID", 0))
+        hosts = env.get("SLURM_STEP_NODELIST") or env.get("SLURM_NODELIST") or ""
+        env.setdefault("MASTER_ADDR", first_host(hosts) if nodes > 1 else "127.0.0.1")
         env.setdefault("MASTER_PORT", str(PORTS[(31 * job + step) % len(PORTS)]))
+
+
+def first_host(listed: str) -> str:
+    """The first machine of a list in SLURM's notation.
+
+    >>> first_host("gpu[003-005,9],login"), first_host("a,b"), first_host("rack[1-2]node[07,9].org")
+    ('gpu003', 'a', 'rack1node07.org')
+    """
+    first = re.match(r"(?:[^,\[]|\[[^\]]*\])+", listed.strip())
+    if first is None:
+        raise ConfigError(
+            f"the variable SLURM_STEP_NODELIST={listed} of the environment names no machine; set MASTER_ADDR"
+        )
+    return re.sub(r"\[(\w+)[^\]]*\]", r"\1", first[0])

@@ -31,7 +31,7 @@ from papm.engine.data import CountingData
 from papm.engine.interrupts import Stop, interruptible
 from papm.engine.keep import Keeper
 from papm.engine.log import Log, Watcher
-from papm.engine.ranks import is_first_process, join_started, launched, local_rank
+from papm.engine.ranks import is_first_process, join_started, launched, local_rank, processes_here
 from papm.engine.result import Weights, finish
 from papm.engine.training import Training
 from papm.engine.watch import Watched
@@ -68,10 +68,11 @@ def own_device(config: TrainConfig) -> torch.device:
     """The device of this process: with several GPUs, the one of its rank."""
     device = pick_device(config.device)
     if device.type == "cuda":
-        seen = torch.cuda.device_count()
-        if config.devices > seen:
+        seen, here = torch.cuda.device_count(), processes_here(config.devices)
+        if here > seen:
             raise ConfigError(
-                f"devices={config.devices}, and this process sees {n_of(seen, 'GPU')}; every process must "
+                f"devices={config.devices}{'' if here == config.devices else f', {here} of them on this machine'}, "
+                f"and this process sees {n_of(seen, 'GPU')}; every process must "
                 "see all of them (srun: --gpus-per-node in place of --gpus-per-task)"
             )
         device = torch.device("cuda", local_rank())

@@ -75,6 +75,16 @@ def _state(path: Path) -> list[int]:
     return [found.st_size, found.st_mtime_ns]
 
 
+def refuse_other(where: object, then: Mapping[str, Any], now: Mapping[str, Any], advice: str = ADVICE) -> None:
+    """Refuse to go on with counts of another model, or that were asked for otherwise."""
+    for key, value in now.items():
+        if then.get(key) != value:
+            told = f"{key}={_said(then.get(key))}, not {_said(value)}"
+            raise ConfigError(
+                f"{where}: holds counts with {f'another {key}' if key in ('model', 'roi') else told}; {advice}"
+            )
+
+
 class Journal:
     """`journal.jsonl` in the folder of a result, begun with its first image, or gone on with where `resume`."""
 
@@ -103,12 +113,7 @@ class Journal:
         then = head.get("asked")
         if not isinstance(then, dict):
             raise ConfigError(f"{self.path}: is no journal of papm predict; choose another --out")
-        for key, now in self.asked.items():
-            if then.get(key) != now:
-                other = (
-                    f"another {key}" if key in ("model", "roi") else f"{key}={_said(then.get(key))}, not {_said(now)}"
-                )
-                raise ConfigError(f"{self.path.parent}: holds counts with {other}; {ADVICE}")
+        refuse_other(self.path.parent, then, self.asked)
 
     def find(self, file: Path, name: str, picture: Path | None) -> Counted | None:
         """What is known of a file that has not changed since and whose `picture` is there, if one is wanted."""

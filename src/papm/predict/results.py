@@ -16,17 +16,17 @@ import re
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack
-from pathlib import Path
+from pathlib import Path, PurePath
 from typing import Any
 
 import numpy as np
 
 from papm.errors import DataError, WriteError
 from papm.files import guarded, replacing
+from papm.predict.columns import Columns, Names, decimals
 from papm.predict.prediction import Prediction
 
 COUNTS, POINTS, RESULTS, DENSITY = "counts.csv", "points.csv", "results.json", "density"
-Names = Sequence[str] | None  # of the classes
 Table = tuple[list[str], list[list[Any]]]  # header and rows
 
 
@@ -104,7 +104,7 @@ def summary(prediction: Prediction, classes: Names = None) -> dict[str, Any]:
     if prediction.interval is not None:
         found["interval"] = [_finite(end) for end in prediction.interval]
     if prediction.scale != 1:
-        found["scale"] = _decimals(prediction.scale)
+        found["scale"] = decimals(prediction.scale)
     if prediction.unlike:
         found["unlike"] = list(prediction.unlike)
     if prediction.warning:
@@ -122,21 +122,9 @@ def classes_of(predictions: Sequence[Prediction]) -> Names:
 
 
 def _columns(predictions: Sequence[Prediction], classes: Names) -> tuple[list[str], list[list[Any]]]:
-    """Names and cells of what was counted: in all, before calibration, of each class, by each model."""
-    apart = [p.class_counts for p in predictions]
-    number = max(map(len, apart), default=0)
-    if classes is not None and len(classes) < number:
-        raise DataError(f"{len(classes)} class names for {number} classes: name every class")
-    raw, ends = (any(getattr(p, k) is not None for p in predictions) for k in ("raw_count", "interval"))
-    names = ["count", *["raw_count"] * raw, *["low", "high"] * ends]
-    names += [f"count_{classes[k] if classes is not None else k}" for k in range(number)]
-    names += [f"by_{model}" for model in next((p.models for p in predictions if p.models), ())]
-    own = [
-        [p.count, *[p.count if p.raw_count is None else p.raw_count] * raw, *(p.interval or (None, None)) * ends]
-        for p in predictions
-    ]
-    cells = [[*o, *each, *[0.0] * (number - len(each)), *p.by_model] for p, o, each in zip(predictions, own, apart)]
-    return names, [["" if value is None else _decimals(value) for value in row] for row in cells]
+    """Names and cells of what was counted; empty where an image has nothing to say."""
+    columns = Columns.of(predictions, classes)
+    return columns.names, [["" if value is None else value for value in columns.row(p)] for p in predictions]
 
 
 def count_table(predictions: Sequence[Prediction], classes: Names = None) -> Table:
@@ -173,7 +161,7 @@ def points_of(prediction: Prediction) -> Iterator[tuple[float, float, float | No
     scores = [None] * n if prediction.scores is None else prediction.scores.detach().cpu().double().tolist()
     labels = [None] * n if prediction.labels is None else prediction.labels.detach().cpu().tolist()
     for (x, y), score, label in zip(points, scores, labels, strict=True):
-        yield _place(x, width), _place(y, height), None if score is None else _decimals(score), label
+        yield _place(x, width), _place(y, height), None if score is None else decimals(score), label
 
 
 def _place(value: float, length: float) -> float:
@@ -187,11 +175,7 @@ def _place(value: float, length: float) -> float:
 
 
 def _finite(value: float) -> float | None:
-    return _decimals(value) if math.isfinite(value) else None
-
-
-def _decimals(value: float) -> float:
-    return round(float(value), 4)
+    return decimals(value) if math.isfinite(value) else None
 
 
 def csv_bytes(header: Sequence[Any], rows: Sequence[Sequence[Any]] = ()) -> bytes:
@@ -221,7 +205,7 @@ def write_all(files: Mapping[Path, bytes]) -> list[Path]:
     return list(files)
 
 
-def image_names(paths: Sequence[Path]) -> list[str]:
+def image_names(paths: Sequence[PurePath]) -> list[str]:
     """A name for each image file: its own, and before it as many of its folders as tell it from the others of that name.
 
     >>> image_names([Path("a/x.jpg"), Path("b/x.jpg"), Path("b/y.jpg")])

@@ -6,7 +6,8 @@ from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from itertools import islice
 from pathlib import Path
 from typing import Any, Protocol, TypedDict, TypeVar, Unpack, overload
 
@@ -100,18 +101,44 @@ class Predictor(ABC):
 
         Up to `batch` images that follow each other and have one size go through the network together.
         """
+        listed = _in_folder(Path(images)) if isinstance(images, str | Path) else images
+        asked = Asked(points, "", None, on_tile, limit)
+        for made in self.predict_each(listed, pixels, asked=asked, batch=batch):
+            if isinstance(made, Exception):
+                raise made
+            yield made
+
+    def predict_each(
+        self, images: Iterable[Any], read: Callable[[Any], Tensor], *, asked: Asked, batch: int = 1, threads: int = 1
+    ) -> Iterator[Prediction | Exception]:
+        """A prediction for each image, or the error that it cannot be read or counted for, in their order.
+
+        `read` gives the pixels of an image in as many `threads`, ahead of the network.
+        """
         if batch < 1:
             raise ConfigError(f"batch is a number of images, 1 or more, not {batch}")
-        listed = _in_folder(Path(images)) if isinstance(images, str | Path) else images
         group: list[tuple[Tensor, Asked]] = []
-        for image, decoding in read_ahead(pixels, listed, batch):
-            pixel = decoding.result()
-            if group and (len(group) == batch or pixel.shape != group[0][0].shape):
-                yield from self._predict_several(group)
+        for image, pixel in _read_each(read, images, batch, threads):
+            if group and (isinstance(pixel, Exception) or len(group) == batch or pixel.shape != group[0][0].shape):
+                yield from self._each(group)
                 group = []
-            group.append((pixel, Asked(points, _name(image), None, on_tile, limit)))
+            if isinstance(pixel, Exception):
+                yield pixel
+            else:
+                group.append((pixel, replace(asked, name=_name(image))))
         if group:
+            yield from self._each(group)
+
+    def _each(self, group: Sequence[tuple[Tensor, Asked]]) -> Iterator[Prediction | Exception]:
+        """Images of one size together; where one of them cannot be counted, each by itself."""
+        try:
             yield from self._predict_several(group)
+        except Exception as error:
+            if len(group) == 1:
+                yield error
+                return
+            for one in group:
+                yield from self._each([one])
 
     @abstractmethod
     def _predict(self, image: Tensor, asked: Asked) -> Prediction:
@@ -126,14 +153,39 @@ def _name(image: Any) -> str:
     return Path(image).name if isinstance(image, str | Path) else ""
 
 
-def read_ahead(read: Callable[[T], R], items: Iterable[T], depth: int = 1) -> Iterator[tuple[T, Future[R]]]:
-    """Each item and the future of reading it, in a thread that is `depth` items ahead.
+def _read_each(
+    read: Callable[[T], R], items: Iterable[T], batch: int, threads: int
+) -> Iterator[tuple[T, R | Exception]]:
+    """Each item and what reading it gave, or the error.
+
+    One thread hands over a batch at a time: for small images a hand-over takes longer than what is handed over.
+    """
+
+    def several(chunk: Sequence[T]) -> list[R | Exception]:
+        found: list[R | Exception] = []
+        for item in chunk:
+            try:
+                found.append(read(item))
+            except Exception as error:
+                found.append(error)
+        return found
+
+    size, left = (batch if threads == 1 else 1), iter(items)
+    chunks = iter(lambda: list(islice(left, size)), [])
+    for chunk, reading in read_ahead(several, chunks, 1 if threads == 1 else max(batch, 2 * threads), threads):
+        yield from zip(chunk, reading.result())
+
+
+def read_ahead(
+    read: Callable[[T], R], items: Iterable[T], depth: int = 1, threads: int = 1
+) -> Iterator[tuple[T, Future[R]]]:
+    """Each item and the future of reading it, in threads that are `depth` items ahead.
 
     >>> [(k, square.result()) for k, square in read_ahead(lambda k: k * k, [1, 2, 3])]
     [(1, 1), (2, 4), (3, 9)]
     """
     waiting: deque[tuple[T, Future[R]]] = deque()
-    with ThreadPoolExecutor(1) as pool:
+    with ThreadPoolExecutor(threads) as pool:
         for item in items:
             waiting.append((item, pool.submit(read, item)))
             if len(waiting) > depth:

@@ -1,0 +1,142 @@
+"""Folders and images wherever they are: on a disk, or in an object store that fsspec knows (`s3://bucket/photos`)."""
+
+from __future__ import annotations
+
+import glob
+import io
+import os
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+from fsspec.core import url_to_fs
+from fsspec.implementations.local import LocalFileSystem
+from torch import Tensor
+
+from papm.errors import ConfigError, DataError, WriteError
+from papm.files import write_atomic
+from papm.images import decode_image, find_images, is_image_name, max_pixels, read_image
+from papm.predict.video import is_video_name
+
+BYTES_A_PIXEL = 16  # no image file is larger: 32-bit floats in four channels, not compressed
+
+
+def is_url(address: str) -> bool:
+    """
+    >>> is_url("s3://bucket/a.jpg"), is_url("photos/a.jpg")
+    (True, False)
+    """
+    return "://" in address
+
+
+def file_system(address: str) -> tuple[Any, str]:
+    """What fsspec reads an address with, and the path that it has there."""
+    try:
+        fs, path = url_to_fs(address)
+    except (ValueError, ImportError) as error:  # a protocol that nobody knows, or whose package is not installed
+        raise ConfigError(f"{address}: cannot be opened ({error})") from None
+    return fs, path
+
+
+class Place:
+    """A folder of small files, each written whole or not at all."""
+
+    def __init__(self, address: str | os.PathLike[str]) -> None:
+        self.address = os.fspath(address)
+        self.fs, path = file_system(self.address)
+        self.root = path.rstrip("/") or "/"
+        self.local = isinstance(self.fs, LocalFileSystem)
+        if self.local:  # the same for every process, whatever folder it works in
+            self.address = self.root = str(Path(self.root).absolute())
+
+    def __str__(self) -> str:
+        return self.address
+
+    def path(self, name: str) -> str:
+        """Of a file, for `self.fs`."""
+        return f"{self.root}/{name}"
+
+    def names(self, folder: str = ".") -> list[str]:
+        """The files that are there, or in a folder of it; none where there is no such folder."""
+        path = self.root if folder == "." else self.path(folder)
+        try:
+            self.fs.invalidate_cache(path)
+            return sorted(str(p).rstrip("/").rpartition("/")[2] for p in self.fs.ls(path, detail=False))
+        except FileNotFoundError:
+            return []
+
+    def read(self, name: str) -> bytes:
+        """All of a file."""
+        return bytes(self.fs.cat_file(self.path(name)))
+
+    def write(self, name: str, content: bytes) -> None:
+        """A whole file in place of what is there: renamed on a disk, and one upload elsewhere."""
+        if self.local:
+            write_atomic(Path(self.path(name)), lambda stream: stream.write(content))
+            return
+        try:
+            self.fs.pipe_file(self.path(name), content)
+        except Exception as error:  # every store has its own
+            raise WriteError(f"{self.address}/{name}: cannot be written ({_first_line(error)})") from None
+
+
+def list_images(patterns: Iterable[str]) -> list[str]:
+    """The images that files, folders and patterns such as `photos/**/*.jpg` name, each once, sorted."""
+    found: set[str] = set()
+    for pattern in patterns:
+        matching = _matching(pattern)
+        if not matching:
+            raise DataError(f"{pattern}: there are no images here; write ** for sub-folders ('photos/**/*.jpg')")
+        found.update(matching)
+    return sorted(found)
+
+
+def _matching(pattern: str) -> list[str]:
+    fs, path = file_system(pattern)
+    if is_video_name(path):
+        raise DataError(f"{pattern}: a video; leave --engine ray out to count in it")
+    if isinstance(fs, LocalFileSystem):
+        return [str(p) for p in _on_disk(Path(path))]
+    try:
+        if glob.has_magic(path):
+            names = [p for p in fs.glob(path) if is_image_name(p.rpartition("/")[2])]
+        elif fs.isdir(path):
+            names = [p for p in fs.ls(path, detail=False) if is_image_name(p.rpartition("/")[2])]
+        else:
+            names = [path] if fs.exists(path) else []
+    except Exception as error:  # every store has its own
+        raise DataError(f"{pattern}: cannot be listed ({_first_line(error)})") from None
+    return [str(fs.unstrip_protocol(name)) for name in names]
+
+
+def _on_disk(path: Path) -> Iterable[Path]:
+    """Quicker than fsspec, which looks at every file."""
+    if path.is_dir():
+        return find_images(path)
+    if path.exists() or path.is_symlink():
+        return [path]
+    # Not Path.glob: it has no quick way past the files that do not match
+    return (Path(p) for p in glob.iglob(str(path), recursive=True) if is_image_name(Path(p).name))  # noqa: PTH207
+
+
+def read_pixels(address: str) -> Tensor:
+    """The image at an address, uint8 [3, H, W]; DataError where there is none that can be read."""
+    if not is_url(address):
+        return read_image(address)
+    fs, path = file_system(address)
+    try:
+        size = fs.size(path)
+        if size is not None and size > BYTES_A_PIXEL * max_pixels():
+            raise DataError(f"{address}: {size / 1e9:.1f} GB, more than an image of {max_pixels() / 1e6:g} megapixels")
+        content = fs.cat_file(path)
+    except DataError:
+        raise
+    except FileNotFoundError:
+        raise DataError(f"{address}: no such image file") from None
+    except Exception as error:  # every store has its own
+        raise DataError(f"{address}: cannot open this image ({_first_line(error)})") from None
+    return decode_image(io.BytesIO(content), address)
+
+
+def _first_line(error: Exception) -> str:
+    return (str(error).strip().splitlines() or [""])[0][:200] or type(error).__name__
