@@ -330,7 +330,7 @@ def rows(document: str, heading: str) -> list[list[str]]:
 
 
 def test_every_setting_is_described_with_its_default() -> None:
-    described = rows("docs/guide.md", "Settings")
+    described = rows("docs/guide/settings.md", "Settings")
     assert [r[0].strip("`") for r in described] == config.names()
     defaults = config.to_mapping(config.TrainConfig())
     for key, default, meaning in described:
@@ -340,13 +340,13 @@ def test_every_setting_is_described_with_its_default() -> None:
 
 
 def test_options_of_synthetic_scenes_are_described() -> None:
-    named = [n for r in rows("docs/guide.md", "Synthetic data") for n in re.findall(r"`(\w+)`", r[0])]
+    named = [n for r in rows("docs/guide/synthetic-data.md", "Synthetic data") for n in re.findall(r"`(\w+)`", r[0])]
     assert named == [f.name for f in fields(SceneOptions)]
 
 
 def test_every_environment_variable_is_described() -> None:
     sources = "".join(p.read_text(encoding="utf-8") for p in (ROOT / "src").rglob("*.py"))
-    named = {r[0].strip("`") for r in rows("docs/guide.md", "Environment variables")}
+    named = {r[0].strip("`") for r in rows("docs/guide/install.md", "Environment variables")}
     assert named == {"CC", *re.findall(r"\bPAPM_[A-Z_]+", sources)}
 
 
@@ -369,13 +369,13 @@ def test_times_of_losses_are_those_of_the_file_they_name() -> None:
 
 
 def test_every_method_and_network_is_described_in_the_guide() -> None:
-    section = text_of("docs/guide.md").partition("## Training")[2].partition("## Settings")[0]
+    section = text_of("docs/guide/training.md")
     named = re.findall(r"^\| `([\w-]+)` \|", section, flags=re.M)
-    assert set(named) == {*methods.METHODS, *models.names()}, "describe every method and network in docs/guide.md"
+    assert set(named) == {*methods.METHODS, *models.names()}, "describe every method and network in docs/guide/training.md"
 
 
 def test_recipes_are_those_of_the_code() -> None:
-    guide = text_of("docs/guide.md")
+    guide = text_of("docs/guide/settings.md")
     section = guide.partition("Recipes set other defaults")[2].partition("Options of losses and networks")[0]
     lines = [re.findall(r"`([^`]+)`", line) for line in section.splitlines() if line.startswith("| `")]
     told = {" ".join(names[:-1]): config.parse_overrides(names[-1].split()) for names in lines}
@@ -399,13 +399,13 @@ def test_recipes_are_those_of_the_code() -> None:
 
 def test_fields_of_a_result_are_described(world: Path) -> None:
     described = {
-        n for r in rows("docs/guide.md", "One training, one JSON object") for n in re.findall(r"`(\w+)`", r[0])
+        n for r in rows("docs/guide/reports.md", "One training, one JSON object") for n in re.findall(r"`(\w+)`", r[0])
     }
     assert described == set(json.loads((world / "runs/first/result.json").read_text(encoding="utf-8")))
 
 
 def test_files_of_a_run_are_described(world: Path) -> None:
-    section = text_of("docs/guide.md").partition("A run folder holds:")[2].partition("## Settings")[0]
+    section = text_of("docs/guide/training.md").partition("A run folder holds:")[2].partition("\n## ")[0]
     described = set(re.findall(r"^\| `([\w.]+)/?` \|", section, flags=re.M))
     assert {p.name for p in (world / "runs/first").iterdir()} <= described
 

@@ -4,7 +4,7 @@
     python tools/bounds.py newest --python python3.12
     python tools/bounds.py lowest --torch 2.6.0 tests/losses tests/models
 
-Further words go to pytest. What was tested is written beside the bounds in docs/guide/installing.md.
+Further words go to pytest. What was tested is written beside the bounds in docs/guide/install.md.
 """
 
 from __future__ import annotations

@@ -95,7 +95,7 @@ class TrainConfig:
     correct: float = 0.0  # the loss takes training points to lie this many pixels from their objects, 0: on them
     correct_kind: Literal["ring", "disc", "gaussian"] = "ring"
 
-    # what is counted where a network gives points: scores above ½, or the sum of their probabilities (docs/guide.md)
+    # what is counted where a network gives points: scores above ½, or the sum of their probabilities (docs/guide/prediction.md)
     count: Literal["points", "expected"] = "points"
 
     # the machine

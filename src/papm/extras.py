@@ -13,8 +13,8 @@ EXTRAS: dict[str, dict[str, str]] = {
     "serve": {"starlette": "starlette", "uvicorn": "uvicorn", "python_multipart": "python-multipart"},
     "video": {"cv2": "opencv-python-headless"},
     "export": {"onnx": "onnx", "onnxscript": "onnxscript", "onnxruntime": "onnxruntime"},
-    "ray": {"ray": "ray[data]", "pyarrow": "pyarrow", "fsspec": "fsspec"},
-    "openvino": {"openvino": "openvino"},
+    "ray": {"ray": "ray", "pyarrow": "pyarrow", "fsspec": "fsspec"},
+    "openvino": {"openvino": "openvino", "onnx": "onnx", "onnxscript": "onnxscript"},
     "bench": {"ot": "pot", "geomloss": "geomloss"},
 }
 

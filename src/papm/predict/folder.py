@@ -129,7 +129,7 @@ class ImageFiles:
         dark, stacks = ([c.prediction.name for c in self.counted.values() if getattr(c, k)] for k in ("dark", "stack"))
         if dark:
             which = f"{dark[0]} is" if len(dark) == 1 else f"{dark[0]} and {len(dark) - 1} more are"
-            said.append(f"{which} nearly black; was the model trained on such images? (docs/guide.md, your own data)")
+            said.append(f"{which} nearly black; was the model trained on such images? (docs/guide/your-data.md)")
         if stacks:
             more = len(stacks) - 1
             which = f"{stacks[0]} and {more} more hold" if more else f"{stacks[0]} holds"

@@ -184,7 +184,7 @@ CLAIMS = (
 )
 AFTER = """## More
 
-- [How a result is made, and what its fields mean](guide.md#results)
+- [How a result is made, and what its fields mean](guide/reports.md#results)
 - [Notebook](notebook/README.md): what was asked and tried, a page per question
 - [Speed](speed.md)
 """
