@@ -139,7 +139,7 @@ def test_a_prediction_is_drawn_saved_and_handed_on(
     assert np.load(found.save(tmp_path / "a.npy")[0]).sum() == pytest.approx(found.count, rel=1e-4)
     files = {p.name for p in found.save(tmp_path / "all")}
     assert files == {"counts.csv", "points.csv", "results.json", "a.npy"}
-    with pytest.raises(ConfigError, match=r"\.csv, \.json, \.npy, or to a folder"):
+    with pytest.raises(ConfigError, match=r"\.csv, \.json, \.npy, \.xlsx, \.geojson, \.zip, or to a folder"):
         found.save(tmp_path / "a.txt")
     with pytest.raises(DataError, match="no density map"):
         Prediction(1.0, (8, 8), points=torch.ones(1, 2)).save(tmp_path / "b.npy")

@@ -371,7 +371,9 @@ def test_times_of_losses_are_those_of_the_file_they_name() -> None:
 def test_every_method_and_network_is_described_in_the_guide() -> None:
     section = text_of("docs/guide/training.md").partition("\n## ")[0]
     named = re.findall(r"^\| `([\w-]+)` \|", section, flags=re.M)
-    assert set(named) == {*methods.METHODS, *models.names()}, "describe every method and network in docs/guide/training.md"
+    assert set(named) == {*methods.METHODS, *models.names()}, (
+        "describe every method and network in docs/guide/training.md"
+    )
 
 
 def test_recipes_are_those_of_the_code() -> None:

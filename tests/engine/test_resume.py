@@ -414,7 +414,7 @@ def test_a_crash_ends_the_other_processes_too(tmp_path: Path, monkeypatch: pytes
         launch = staticmethod(lambda: None)
 
     ended: list[object] = []
-    monkeypatch.setattr(ranks, "_fabric", lambda devices, device: Alone())
+    monkeypatch.setattr(ranks, "_fabric", lambda devices, device, patience: Alone())
     monkeypatch.setattr(ranks, "end_others", ended.append)
     two = {"devices": 2, "select": "test"}
     with pytest.raises(MemoryError):

@@ -27,7 +27,9 @@ SETTINGS = "Settings (docs/guide/settings.md), e.g. steps=5000 loss.sigma=6"
 def train(
     data: Data,
     settings: Annotated[list[str] | None, Argument(metavar="KEY=VALUE …", help=SETTINGS)] = None,
-    method: Annotated[str | None, Option(help="What the network learns (docs/guide/training.md); by default hd-papm.")] = None,
+    method: Annotated[
+        str | None, Option(help="What the network learns (docs/guide/training.md); by default hd-papm.")
+    ] = None,
     backbone: Annotated[str | None, Option(help="The network; by default vgg19 on a GPU, tiny on a CPU.")] = None,
     weights: Annotated[str | None, Option(help="imagenet, or a .safetensors/.pth file for the trunk.")] = None,
     init: Annotated[str | None, Option(help="A papm checkpoint to start from.")] = None,

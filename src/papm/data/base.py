@@ -208,13 +208,11 @@ def open(
         raise ConfigError(f"'{name}' is a path, not the name of a dataset; write {_call(name)}")
     rule, options = resize.take(name, options)
     found = _open(reader(name), root, {k: v for k, v in options.items() if k != HOLDOUT}, on_item)
-    if options.get(HOLDOUT) is not None:
+    if (share := options.get(HOLDOUT)) is not None:
         from papm.data.splits import training_only  # here: it divides what this file defines
 
-        found = training_only(found, options[HOLDOUT], name)
-    if not rule:
-        return found
-    return {split: d.like([rule.apply(sample) for sample in d]) for split, d in found.items()}
+        found = training_only(found, share, name)
+    return found if not rule else {split: d.like([rule.apply(sample) for sample in d]) for split, d in found.items()}
 
 
 def _is_path(name: str) -> bool:
@@ -297,7 +295,6 @@ def check_options(r: Reader, options: Mapping[str, Any]) -> None:
     if r.entries is None:
         return  # datasets that are made check their own
     known, own = option_names(r), {k: v for k, v in options.items() if k != HOLDOUT}
-    for key in own:
-        if key not in known:
-            raise unknown(f"option of dataset '{r.name}'", key, [*known, *resize.OPTIONS, HOLDOUT])
+    for key in (k for k in own if k not in known):
+        raise unknown(f"option of dataset '{r.name}'", key, [*known, *resize.OPTIONS, HOLDOUT])
     registry.check_options(f"dataset '{r.name}'", own, r.entries)

@@ -70,7 +70,7 @@ def recipe_of(config: TrainConfig) -> str:
     """The name of the recipes where a run keeps to its own (crop, batch and steps may be any), else "own".
 
     >>> recipe_of(resolve("al-papm", "vgg19", {"steps": 5})), recipe_of(resolve("al-papm", "vgg19", {"lr": 1.0}))
-    ('3', 'own')
+    ('4', 'own')
     """
     usual = resolve(config.method, config.backbone, {"network": dict(config.network)})
     same = all(getattr(config, k) == getattr(usual, k) for k in (*configuration.LEARNING, "loss", "network"))

@@ -19,6 +19,7 @@ from papm.images import resize_image
 from papm.likeness import GROUPS, Change, Features, Profile, Usual, Vector, appearance
 from papm.predict.tiling import infer
 from papm.predict.unlike import listening, packing
+from papm.text import Brief
 
 Matrix = NDArray[np.float64]
 FEWEST, MOST = 8, 100  # training images that are looked at
@@ -35,8 +36,8 @@ FACTORS = (0.25, 1 / 3, 0.5, 1.5, 2.0, 3.0, 4.0)
 BLURS, NOISES = (2.0, 4.0), (20.0, 40.0)
 
 
-@dataclass(frozen=True, eq=False)
-class _Seen:
+@dataclass(frozen=True, eq=False, repr=False)
+class _Seen(Brief):
     """What was measured: a row an image."""
 
     appearance: Matrix

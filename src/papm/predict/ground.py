@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 
 from papm.data.upright import as_stored
 from papm.errors import DataError
+from papm.text import Brief
 
 Array = NDArray[np.float64]
 LARGEST = 1_000_000  # bytes of a file with a matrix or pairs
@@ -28,8 +29,8 @@ NEAR = 1e-9  # how near the horizon a point has no place any more
 FORMS = "three lines of three numbers (a matrix), or four lines or more of x, y, X, Y (pixels and map coordinates of a point)"
 
 
-@dataclass(frozen=True, eq=False)
-class Homography:
+@dataclass(frozen=True, eq=False, repr=False)
+class Homography(Brief):
     """Takes points of an image to a map."""
 
     matrix: Array  # [3, 3]

@@ -16,6 +16,7 @@ from papm.likeness import GROUPS, Profile, Vector, appearance
 from papm.models import Network
 from papm.predict.outputs import objects
 from papm.structures import DensityOutput, PointProposals
+from papm.text import Brief
 
 SQUARE = 64  # pixels of the side of a square in which objects are counted
 PACKED = 1.5  # times as many objects in a square as in any training image
@@ -24,8 +25,8 @@ BETTER = 0.6  # share of the distance that must be left where a change of the tr
 CHECK = "look at its points, or train on images like it"
 
 
-@dataclass
-class Pooled:
+@dataclass(eq=False, repr=False)
+class Pooled(Brief):
     """The deepest features of a network, averaged over each image of a batch, of every forward pass that it hears."""
 
     sums: list[Tensor] = field(default_factory=list)  # [B, C]

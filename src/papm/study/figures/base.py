@@ -18,6 +18,7 @@ from papm.study import tables
 from papm.study.cells import Study
 from papm.study.results import Result
 from papm.study.run import Request, Task, plan
+from papm.text import Brief
 
 DRAWN: Mapping[str, Any] = {"dataset": "synthetic", "data.train": 80, "data.test": 40, "device": "cpu"}
 STEPS = 600  # of a small network on drawn scenes
@@ -35,8 +36,8 @@ class Asked:
     device: str = "auto"
 
 
-@dataclass(frozen=True)
-class Made:
+@dataclass(frozen=True, eq=False, repr=False)
+class Made(Brief):
     """A figure: an SVG document or a picture uint8 [3, h, w], what it says in a few sentences, and its numbers."""
 
     picture: Markup | Tensor

@@ -30,15 +30,15 @@ from papm.study.figures.base import Asked, Figure, Made, Trainings, drawn_study,
 from papm.study.figures.runs import PAIRS, Trained, images, interval, read_runs, resamples
 from papm.study.figures.sheet import sheet
 from papm.study.show import text_of
-from papm.text import n_of
+from papm.text import Brief, n_of
 
 FARTHEST = 16.0  # px
 METHODS, MOVED = ("gaussian", "hd-papm", "dm-count", "al-papm"), (0.0, 4.0, 8.0)
 Array = NDArray[np.float64]
 
 
-@dataclass(frozen=True)
-class Offsets:
+@dataclass(frozen=True, eq=False, repr=False)
+class Offsets(Brief):
     """Sums over the pairs of each image [n]: pairs, Σdx, Σdy, Σ|d|², and its centres."""
 
     sums: Array  # [n, 5]
