@@ -96,7 +96,7 @@ def compare(other: Run, network: Network, sizes: Sequence[tuple[int, int]] = SIZ
     plain = copy.deepcopy(network).cpu().float().eval()
     generator = torch.Generator().manual_seed(seed)
     values = counts = 0.0
-    told = other.inference if isinstance(other, Network) else network.inference  # a file has its own
+    told = other.inference if isinstance(other, Network) else network.inference  # of a file: its own
     for size in sizes:
         images = torch.randn(1, 3, *size, generator=generator)
         wanted, made = plain(images), other(images)

@@ -39,8 +39,8 @@ def expected_points(
     roi: Tensor | None = None,
     radius: float = RADIUS,
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """`number` points of image `index` -> points [n, 2], scores [n], labels [n], best first, on the CPU; `background` is what
-    it weighed when the scores were learned.
+    """`number` points of image `index` -> points [n, 2], scores [n], labels [n], best first, on the CPU; `background` is its
+    weight in the loss that the scores were learned with.
 
     The proposal with the largest probability collects one object's worth from the nearest proposals, itself first, and its
     point is the centre of what it collected; then the one with the largest probability left, and so on. Score and label are
