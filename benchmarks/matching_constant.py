@@ -58,7 +58,7 @@ def expected_errors(run: Path, dataset: Dataset) -> Row:
         output = infer(model.network, sample.image)
         output = output if sample.roi is None else within(output, sample.roi)
         assert isinstance(output, PointProposals)
-        chance = output.probabilities.sum(-1)
+        chance = output.probabilities(model.inference.background).sum(-1)
         found.append(float(chance.sum()))
         lengths += float((chance * (output.points - output.reference).norm(dim=-1)).sum())
     score = counting_errors(found, [float(s.published.counted.sum()) for s in dataset])

@@ -28,6 +28,7 @@ from papm.engine.run_folder import stored_config
 from papm.files import write_json
 from papm.imagenet import normalize
 from papm.models.p2pnet import P2PNet
+from papm.predict.tiling import contract_of
 from papm.structures import DensityOutput, PointProposals
 
 CELL = 8  # px, a multiple of every stride
@@ -68,7 +69,8 @@ def points(network: torch.nn.Module, image: Tensor, crop: int) -> dict[str, Tens
     """Proposals above several thresholds, and their number to be expected."""
     output: PointProposals = network.forward(image)
     score = output.logits.float().softmax(-1)[0, :, 1:].sum(-1)
-    return {f"above {t:g}": (score > t).sum().float() for t in THRESHOLDS} | {"expected": output.probabilities.sum()}
+    expected = output.probabilities(contract_of(network).background).sum()
+    return {f"above {t:g}": (score > t).sum().float() for t in THRESHOLDS} | {"expected": expected}
 
 
 def both(look: Look) -> Look:

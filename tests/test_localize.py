@@ -11,7 +11,7 @@ from torch import Tensor
 
 from papm.errors import ConfigError, DataError
 from papm.localize import from_proposals, peaks, peaks_by_class
-from papm.predict.predictor import objects
+from papm.predict.outputs import objects
 from papm.structures import PointProposals
 
 

@@ -164,8 +164,7 @@ class ExportedNetwork(Network):
         if self.about.kind == "density":
             return DensityOutput(torch.cat([m[0] for m in made]), self.stride)
         points, logits = (torch.cat([m[k] for m in made]) for k in (0, 1))
-        contract = self.inference
-        return PointProposals(points, logits, made[0][2], contract.background, contract.decode == "expected")
+        return PointProposals(points, logits, made[0][2])
 
     def _check(self, made: Sequence[Sequence[Tensor]], images: Sequence[Tensor]) -> None:
         """Refuse outputs whose shapes are not those that the contract promises."""

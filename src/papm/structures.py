@@ -18,7 +18,6 @@ from numpy.typing import ArrayLike
 from torch import Tensor
 from torch.export import register_dataclass
 
-from papm.config import BACKGROUND_WEIGHT
 from papm.text import Brief
 
 if TYPE_CHECKING:
@@ -237,23 +236,20 @@ class PointProposals(Brief):
     points: Tensor  # [B, M, 2] in input pixels
     logits: Tensor  # [B, M, classes + 1], column 0 is background
     reference: Tensor  # [M, 2]
-    background: float = BACKGROUND_WEIGHT  # what background weighed when the logits were learned
-    expected: bool = False  # how they are counted: by the sum of `probabilities`, or as the scores above ½
 
-    @property
-    def probabilities(self) -> Tensor:
+    def probabilities(self, background: float) -> Tensor:
         """Probability of each proposal to be matched to a point, by class, [B, M, classes]; their sum is the expected count.
 
-        One proposal is matched to a point. Cross-entropy in which background weighs w is least at scores q₀ ∝ w·p₀ and
+        One proposal is matched to a point. Cross-entropy in which `background` weighs w is least at scores q₀ ∝ w·p₀ and
         q_c ∝ p_c, where p are the probabilities: p_c = w·q_c/(q₀ + w·(1 − q₀)).
 
         >>> made = PointProposals(torch.zeros(1, 1, 2), torch.tensor([[[0.0, 0.0]]]), torch.zeros(1, 2))
-        >>> made.probabilities  # a score of ½, learned with a background that weighs ½
+        >>> made.probabilities(0.5)  # a score of ½, learned with a background that weighs ½
         tensor([[[0.3333]]])
         """
         q = self.logits.float().softmax(-1)
-        below = q[..., :1] + self.background * (1 - q[..., :1])
-        return self.background * q[..., 1:] / below.clamp(min=torch.finfo(q.dtype).tiny)
+        below = q[..., :1] + background * (1 - q[..., :1])
+        return background * q[..., 1:] / below.clamp(min=torch.finfo(q.dtype).tiny)
 
 
 # So that torch.export takes a network as it is.

@@ -26,6 +26,7 @@ from papm.engine.build import resolve, with_classes
 from papm.engine.data import CountingData, training_points
 from papm.engine.evaluate import evaluate, write_evaluation
 from papm.errors import ConfigError, DataError
+from papm.inference import Inference
 from papm.predict.predictor import Counter, class_counts, counts
 from papm.structures import DensityOutput, PointProposals, Sample
 
@@ -204,18 +205,20 @@ def test_names_of_classes() -> None:
 
 
 def test_counts_of_classes_sum_to_the_count() -> None:
-    density = torch.rand(2, 3, 4, 5)
+    density, contract = torch.rand(2, 3, 4, 5), Inference()
     roi = torch.zeros(32, 40, dtype=torch.bool)
     roi[:, :9] = True
     for region in (None, roi):
         output = DensityOutput(density, 8)
-        torch.testing.assert_close(class_counts(output, roi=region).sum(1), counts(output, roi=region))
-    torch.testing.assert_close(class_counts(output, roi=roi), density[..., :2].sum((2, 3)))
+        by_class, in_all = (count(output, contract, region) for count in (class_counts, counts))
+        torch.testing.assert_close(by_class.sum(1), in_all)
+    torch.testing.assert_close(class_counts(output, contract, roi), density[..., :2].sum((2, 3)))
     logits = torch.tensor([[[0.0, 5, 0], [0, 0, 5], [5, 0, 0], [0, 0, 5]]])
     points = torch.tensor([[[1.0, 1], [2, 2], [3, 3], [30, 30]]])
     proposals = PointProposals(points, logits, points[0])
-    assert class_counts(proposals).tolist() == [[1, 2]]
-    assert class_counts(proposals, roi=roi).tolist() == [[1, 1]]
+    contract = Inference(decode="threshold")
+    assert class_counts(proposals, contract).tolist() == [[1, 2]]
+    assert class_counts(proposals, contract, roi).tolist() == [[1, 1]]
 
 
 @pytest.fixture(scope="module")

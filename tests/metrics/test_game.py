@@ -216,6 +216,7 @@ def test_regions_against_a_loop_over_pixels(size: tuple[int, int], stride: int, 
 
 
 def test_with_whole_cells_level_zero_is_the_error_of_the_count() -> None:
+    from papm.inference import Inference
     from papm.predict.predictor import counts
     from papm.structures import DensityOutput
 
@@ -224,7 +225,7 @@ def test_with_whole_cells_level_zero_is_the_error_of_the_count() -> None:
     roi[13:40, 21:70] = True
     points = torch.tensor([[30.0, 20.0], [50.0, 30.0], [2.0, 2.0]])
     found = game(density[0], points, size=(61, 83), stride=8, roi=roi, whole_cells=True)
-    assert found[0] == pytest.approx(abs(float(counts(DensityOutput(density, 8), roi=roi)) - 2), abs=1e-5)
+    assert found[0] == pytest.approx(abs(float(counts(DensityOutput(density, 8), Inference(), roi)) - 2), abs=1e-5)
 
 
 def test_the_torchmetrics_class_is_the_mean_over_images_and_processes() -> None:

@@ -38,7 +38,7 @@ def test_every_size_has_a_count(name: str, options: tuple[tuple[str, str], ...],
         images = torch.randn(1, 3, height, width, generator=torch.Generator().manual_seed(1))
         with torch.autocast("cpu", dtype=HALVES.get(precision), enabled=precision in HALVES):
             output = network(images)
-            count = counts(output)
+            count = counts(output, network.inference)
         assert count.shape == (1,) and bool(count.isfinite()) and float(count) >= 0, (height, width)
         if isinstance(output, DensityOutput):
             stride = network.stride

@@ -77,7 +77,7 @@ def test_any_size_has_the_references_inside_the_image(size: tuple[int, int], ref
     assert found.reference.tolist() == inside
     assert found.points.shape == (2, len(inside), 2) and found.logits.shape == (2, len(inside), 2)
     assert found.points.dtype == found.logits.dtype == torch.float32
-    assert counts(found).shape == (2,)
+    assert counts(found, network.inference).shape == (2,)
 
 
 @torch.no_grad()

@@ -20,7 +20,8 @@ from papm.engine.build import resolve
 from papm.errors import CheckpointError, ConfigError, DataError
 from papm.inference import Inference
 from papm.predict.ensemble import Ensemble
-from papm.predict.predictor import Counter, class_counts, counts, infer, objects, pick_device
+from papm.predict.outputs import class_counts, counts, objects
+from papm.predict.predictor import Counter, infer, pick_device
 from papm.structures import DensityOutput, PointProposals, Sample
 
 
@@ -157,19 +158,22 @@ def test_devices() -> None:
 # --- point networks ---------------------------------------------------------------------------------------------------
 
 
+THRESHOLD, EXPECTED = Inference(decode="threshold"), Inference(decode="expected")
+
+
 class Dots(nn.Module):
     """A point network that always sees the same: two sure objects and an unsure one."""
 
     def __init__(self) -> None:
         super().__init__()
         self.anchor = nn.Parameter(torch.zeros(1))
-        self.inference = Inference(decode="threshold")
+        self.inference = THRESHOLD
 
     def forward(self, images: Tensor) -> PointProposals:
         points = torch.tensor([[[3.0, 4.0], [20.0, 10.0], [9.0, 9.0]]])
         score = torch.tensor([[3.0, 2.0, -2.0]])
         logits = torch.stack([torch.zeros(1, 3), score], -1)
-        return PointProposals(points, logits, points[0], expected=self.inference.decode == "expected")
+        return PointProposals(points, logits, points[0])
 
 
 def test_a_point_network_counts_its_points() -> None:
@@ -181,11 +185,10 @@ def test_a_point_network_counts_its_points() -> None:
 
 def test_counts_of_a_batch() -> None:
     density = torch.rand(3, 2, 4, 5)
-    assert torch.allclose(counts(DensityOutput(density, 8)), density.sum((1, 2, 3)))
+    assert torch.allclose(counts(DensityOutput(density, 8), Inference()), density.sum((1, 2, 3)))
     logits = torch.tensor([[[0.0, 4.0], [0.0, -4.0]], [[0.0, 4.0], [0.0, 4.0]]])
     proposals = PointProposals(torch.zeros(2, 2, 2), logits, torch.zeros(2, 2))
-    assert counts(proposals).tolist() == [1, 2]
-    assert counts(proposals, threshold=0.99).tolist() == [0, 0]
+    assert counts(proposals, THRESHOLD).tolist() == [1, 2]
 
 
 @pytest.mark.slow
@@ -203,27 +206,26 @@ def test_the_sum_of_chances_is_the_count_that_was_learned(weight: float) -> None
         return loss
 
     optimizer.step(closure)  # type: ignore[no-untyped-call]
-    made = PointProposals(torch.zeros(1, 2, 2), logits.detach()[None], torch.zeros(2, 2), weight, True)
-    torch.testing.assert_close(made.probabilities[0], often[:, 1:], rtol=1e-3, atol=1e-4)
-    torch.testing.assert_close(counts(made), often[:, 1:].sum()[None], rtol=1e-3, atol=1e-4)
-    torch.testing.assert_close(class_counts(made)[0], often[:, 1:].sum(0), rtol=1e-3, atol=1e-4)
+    made = PointProposals(torch.zeros(1, 2, 2), logits.detach()[None], torch.zeros(2, 2))
+    contract = Inference(decode="expected", background=weight)
+    torch.testing.assert_close(made.probabilities(weight)[0], often[:, 1:], rtol=1e-3, atol=1e-4)
+    torch.testing.assert_close(counts(made, contract), often[:, 1:].sum()[None], rtol=1e-3, atol=1e-4)
+    torch.testing.assert_close(class_counts(made, contract)[0], often[:, 1:].sum(0), rtol=1e-3, atol=1e-4)
 
 
 def test_chances_are_counted_and_scores_are_not() -> None:
     logits = torch.zeros(2, 5, 2)
     logits[0, :, 1] = torch.tensor([-1.0, 0.5, -0.2, 3.0, -9.0])  # chances 0.16, 0.45, 0.29, 0.91, 0.00: 1.8 in all
     logits[1, :, 1] = -30.0
-    made = PointProposals(torch.rand(2, 5, 2), logits, torch.rand(5, 2), expected=True)
-    assert counts(made).tolist() == pytest.approx([1.807, 0.0], abs=1e-3)
+    made = PointProposals(torch.rand(2, 5, 2), logits, torch.rand(5, 2))
+    assert counts(made, EXPECTED).tolist() == pytest.approx([1.807, 0.0], abs=1e-3)
     assert objects(made).tolist() == [[False, True, False, True, False], [False] * 5]
-    assert objects(dataclasses.replace(made, expected=False)).tolist() == [
-        [False, True, False, True, False],
-        [False] * 5,
-    ]
+    assert counts(made, THRESHOLD).tolist() == [2, 0]
     left = torch.ones(1, 1, dtype=torch.bool)
-    assert float(counts(made, roi=~left)[0]) == 0 and counts(made, roi=left).tolist() == counts(made).tolist()
-    no_weight = dataclasses.replace(made, background=0.0, logits=torch.full((2, 5, 2), 50.0).cumsum(-1))
-    assert torch.isfinite(no_weight.probabilities).all()
+    assert float(counts(made, EXPECTED, ~left)[0]) == 0
+    assert counts(made, EXPECTED, left).tolist() == counts(made, EXPECTED).tolist()
+    sure = dataclasses.replace(made, logits=torch.full((2, 5, 2), 50.0).cumsum(-1))
+    assert torch.isfinite(sure.probabilities(0.0)).all()
 
 
 def test_a_counter_counts_as_its_network_was_trained_or_as_asked() -> None:
@@ -333,19 +335,19 @@ def test_counting_inside_a_region() -> None:
     density = torch.rand(1, 1, 3, 4, generator=torch.Generator().manual_seed(0))
     output = DensityOutput(density, 8)
     whole = torch.ones(20, 30, dtype=torch.bool)  # 3 × 4 cells, the last ones partly beyond the image
-    assert float(counts(output, roi=whole)) == pytest.approx(float(density.sum()))
+    assert float(counts(output, Inference(), whole)) == pytest.approx(float(density.sum()))
     left = whole.clone()
     left[:, 12:] = False  # one and a half cells
     expected = density[..., :2].sum()
-    assert float(counts(output, roi=left)) == pytest.approx(float(expected))
-    assert float(counts(output, roi=~whole)) == 0
+    assert float(counts(output, Inference(), left)) == pytest.approx(float(expected))
+    assert float(counts(output, Inference(), ~whole)) == 0
     points = torch.tensor([[[3.0, 3.0], [20.0, 3.0], [11.9, 19.9]]])
     logits = torch.tensor([[[0.0, 9.0], [0.0, 9.0], [0.0, 9.0]]])
     proposals = PointProposals(points, logits, points[0])
-    assert float(counts(proposals)) == 3 and float(counts(proposals, roi=left)) == 2
+    assert float(counts(proposals, THRESHOLD)) == 3 and float(counts(proposals, THRESHOLD, left)) == 2
     # Where a proposal lies, not where it began.
     moved = dataclasses.replace(proposals, reference=torch.tensor([[13.0, 3.0], [20.0, 3.0], [13.0, 19.0]]))
-    assert float(counts(moved, roi=left)) == 2
+    assert float(counts(moved, THRESHOLD, left)) == 2
 
 
 @pytest.mark.parametrize("resize", [None, {"max_side": 35}])

@@ -22,10 +22,10 @@ from papm.files import guarded, write_text
 from papm.inference import Inference
 from papm.metrics import game
 from papm.metrics.counting import CountingScore, bootstrap, counting_errors
+from papm.predict.outputs import COUNTS, class_counts, counts, require_finite, tally
 from papm.predict.prediction import Prediction
-from papm.predict.predictor import COUNTS, class_counts, counts, objects, require_finite
 from papm.predict.restore import restore
-from papm.predict.tiling import OnTile, Tile, infer
+from papm.predict.tiling import OnTile, Tile, contract_of, infer
 from papm.structures import DensityOutput, PointProposals, Sample
 
 
@@ -124,7 +124,7 @@ def evaluate(
     # Every image has its own size: searching the fastest convolution for each costs more than it gives.
     benchmark, torch.backends.cudnn.benchmark = torch.backends.cudnn.benchmark, False
     made = Evaluation([], [], [], [], classes=names)
-    contract: Inference = getattr(network, "inference", Inference())
+    contract = contract_of(network)
     factor = contract.factor
     predicted, apart = [], []
     readings: dict[str, list[Tensor]] = {}
@@ -135,16 +135,16 @@ def evaluate(
             roi = region if region is None or truth is sample else resized_region(region, sample.size)
             output = infer(network, sample.image, tile, on_tile, precision)
             if strict:
-                require_finite(output, sample.name)
-            predicted.append(counts(output, roi=roi)[0])
+                require_finite(output, contract, sample.name)
+            predicted.append(counts(output, contract, roi)[0])
             if isinstance(output, PointProposals) and contract.calibration is None:
-                for how in COUNTS:
-                    other = dataclasses.replace(output, expected=how == "expected")
-                    readings.setdefault(how, []).append(counts(other, roi=roi)[0])
+                for how, decode in COUNTS.items():
+                    other = dataclasses.replace(contract, decode=decode)
+                    readings.setdefault(how, []).append(counts(output, other, roi)[0])
             if names:
-                apart.append(class_counts(output, roi=roi)[0])
+                apart.append(class_counts(output, contract, roi)[0])
             if grid:
-                made.grid.append(grid_errors(output, sample, region, factor))
+                made.grid.append(grid_errors(output, contract, sample, region))
             counted = truth.counted_in(region)
             made.names.append(sample.name)
             made.origins.append(origin(sample))
@@ -211,26 +211,23 @@ def _labels_of(sample: Sample, counted: Tensor, classes: int) -> list[float]:
 
 
 def grid_errors(
-    output: DensityOutput | PointProposals, sample: Sample, region: Tensor | None, factor: float = 1.0
+    output: DensityOutput | PointProposals, contract: Inference, sample: Sample, region: Tensor | None
 ) -> dict[int, float]:
-    """GAME(0) … GAME(3) of one image, in pixels of its file and inside its region of interest, which is of that size too;
-    `factor` multiplies what was counted."""
-    truth = sample.published
+    """GAME(0) … GAME(3) of one image, in pixels of its file and inside its region of interest, which is of that size too."""
+    truth, factor = sample.published, contract.factor
     if isinstance(output, DensityOutput):
         density = factor * output.density[0].float().cpu()
         made = restore(Prediction(0.0, sample.size, density, output.stride), truth.size)
         assert made.density is not None
         return game.game(made.density, truth.points, size=truth.size, stride=made.stride, roi=region, whole_cells=True)
-    # In an expected count every proposal counts by its probability, so that GAME(0) is the error of the count.
-    probabilities = output.probabilities[0].sum(-1).cpu() if output.expected else None
-    found = (output.points[0] if output.expected else output.points[0][objects(output)[0]]).float().cpu()
+    # Every proposal by what it adds to the count, so that GAME(0) is the error of the count.
+    weights, found = factor * tally(output, contract)[0].sum(-1).cpu(), output.points[0].float().cpu()
     # A proposal that was moved across the border belongs to an object at it, as when it is counted.
     limit = found.new_tensor([sample.size[1], sample.size[0]])
     found = found.clamp(min=0).minimum(torch.nextafter(limit, torch.zeros_like(limit)))
     made = restore(Prediction(0.0, sample.size, points=found), truth.size)
     assert made.points is not None
-    weights = torch.ones(len(found)) if probabilities is None else probabilities
-    return game.game_points(made.points, truth.points, size=truth.size, roi=region, weights=factor * weights)
+    return game.game_points(made.points, truth.points, size=truth.size, roi=region, weights=weights)
 
 
 def write_evaluation(path: Path, found: Evaluation) -> None:

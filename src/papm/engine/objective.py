@@ -8,10 +8,11 @@ import torch
 from torch import Tensor
 
 from papm.errors import DataError, PapmError
+from papm.inference import Inference
 from papm.losses import CountingLoss
 from papm.losses.base import masked
 from papm.models import Network
-from papm.predict.predictor import objects
+from papm.predict.outputs import tally
 from papm.predict.tiling import HALVES
 from papm.structures import Batch, LossOutput, PointProposals
 
@@ -53,7 +54,8 @@ class Objective:
         extra = self.network.auxiliary_losses(output, batch.points, batch.mask)
         total = torch.stack([result.total, *extra.values()]).sum() if extra else result.total
         with torch.no_grad():
-            terms = {"loss": total, "count_error": count_error(output, batch), **result.terms, **extra}
+            wrong = count_error(output, batch, self.network.inference)
+            terms = {"loss": total, "count_error": wrong, **result.terms, **extra}
             values = torch.stack([v.detach().float().reshape(()) for v in terms.values()])
         self.names = list(terms)
         return total, values
@@ -69,10 +71,10 @@ class Objective:
         return ~torch.isfinite(values).flatten(1).all(1).cpu()
 
 
-def count_error(output: Any, batch: Batch) -> Tensor:
+def count_error(output: Any, batch: Batch, contract: Inference) -> Tensor:
     """Mean |count − n| of the crops, the plainest sign of learning."""
     if isinstance(output, PointProposals):
-        found = output.probabilities.sum(-1) if output.expected else objects(output)
+        found = tally(output, contract).sum(-1)
         if batch.mask is not None:
             x, y = output.reference.long().unbind(-1)
             found = found * batch.mask[:, y, x]

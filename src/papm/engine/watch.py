@@ -11,7 +11,7 @@ from papm.engine.interrupts import Stop
 from papm.engine.ranks import Ranks
 from papm.metrics.counting import CountingScore, counting_errors
 from papm.predict.predictor import counts
-from papm.predict.tiling import infer
+from papm.predict.tiling import contract_of, infer
 
 # They are kept decoded, on the device, when they take less than this many bytes.
 LIMIT = 2**30
@@ -54,7 +54,8 @@ class Watched:
             for k in range(ranks.rank, len(self.dataset), ranks.world):
                 if given_up := stop.heard:
                     break
-                found[k] = counts(infer(network, self.image(k), precision=precision), roi=self.region(k))[0]
+                output = infer(network, self.image(k), precision=precision)
+                found[k] = counts(output, contract_of(network), self.region(k))[0]
         finally:
             network.train(training)
             torch.backends.cudnn.benchmark = benchmark

@@ -15,7 +15,6 @@ from torch import Tensor
 from papm.checkpoint import ModelSpec
 from papm.export.program import SIZES, Difference, Outputs, compare, example, load_model, plain_network
 from papm.exported import About
-from papm.inference import Inference
 from papm.models import Network
 from papm.structures import DensityOutput, PointProposals
 
@@ -46,16 +45,10 @@ def export_package(
 def check_package(file: Path, network: Network, size: tuple[int, int] | None = None) -> Difference:
     """How far a package that was just written is from its network; it is loaded, so: only one's own."""
     program = torch.export.load(str(file)).module()
-    stride, inference = network.stride, network.inference
 
     def run(images: Tensor) -> DensityOutput | PointProposals:
         made = program(images)
-        return DensityOutput(made[0], stride) if len(made) == 1 else _proposals(made, inference)
+        return DensityOutput(made[0], network.stride) if len(made) == 1 else PointProposals(*made)
 
     fitting = [s for s in SIZES if min(s) > network.multiple] + [(network.multiple + 1, 2 * network.multiple + 7)]
     return compare(run, network, fitting if size is None else [size])
-
-
-def _proposals(made: tuple[Tensor, ...], inference: Inference) -> PointProposals:
-    points, logits, reference = made
-    return PointProposals(points, logits, reference, inference.background, inference.decode == "expected")

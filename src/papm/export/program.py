@@ -14,6 +14,7 @@ from torch import Tensor, nn
 from papm import checkpoint
 from papm.checkpoint import ModelSpec
 from papm.errors import CheckpointError, DataError
+from papm.inference import Inference
 from papm.models import Network
 from papm.structures import DensityOutput, PointProposals
 
@@ -95,6 +96,7 @@ def compare(other: Run, network: Network, sizes: Sequence[tuple[int, int]] = SIZ
     plain = copy.deepcopy(network).cpu().float().eval()
     generator = torch.Generator().manual_seed(seed)
     values = counts = 0.0
+    told = other.inference if isinstance(other, Network) else network.inference  # of a file: its own
     for size in sizes:
         images = torch.randn(1, 3, *size, generator=generator)
         wanted, made = plain(images), other(images)
@@ -108,7 +110,7 @@ def compare(other: Run, network: Network, sizes: Sequence[tuple[int, int]] = SIZ
             if own.numel():
                 scale = own.abs().max().clamp(min=torch.finfo(torch.float32).tiny)
                 values = max(values, float((found - own).abs().max() / scale))
-        one, two = _count(wanted), _count(made)
+        one, two = _count(wanted, network.inference), _count(made, told)
         counts = max(counts, abs(two - one) / max(abs(one), LEAST_COUNT))
     return Difference(values, counts)
 
@@ -117,7 +119,7 @@ def _tensors(output: DensityOutput | PointProposals) -> tuple[Tensor, ...]:
     return (output.density,) if isinstance(output, DensityOutput) else (output.points, output.logits, output.reference)
 
 
-def _count(output: DensityOutput | PointProposals) -> float:
+def _count(output: DensityOutput | PointProposals, contract: Inference) -> float:
     """The count; of proposals the expected one, which does not jump where a score is near ½."""
-    found = output.density if isinstance(output, DensityOutput) else output.probabilities
+    found = output.density if isinstance(output, DensityOutput) else output.probabilities(contract.background)
     return float(found.double().sum())

@@ -32,9 +32,15 @@ def from_proposals(proposals: PointProposals, index: int, threshold: float = 0.5
 
 
 def expected_points(
-    proposals: PointProposals, index: int, number: int, roi: Tensor | None = None, radius: float = RADIUS
+    proposals: PointProposals,
+    index: int,
+    number: int,
+    background: float,
+    roi: Tensor | None = None,
+    radius: float = RADIUS,
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """`number` points of image `index` -> points [n, 2], scores [n], labels [n], best first, on the CPU.
+    """`number` points of image `index` -> points [n, 2], scores [n], labels [n], best first, on the CPU; `background` is its
+    weight in the loss that the scores were learned with.
 
     The proposal with the largest probability collects one object's worth from the nearest proposals, itself first, and its
     point is the centre of what it collected; then the one with the largest probability left, and so on. Score and label are
@@ -45,7 +51,7 @@ def expected_points(
     # Doubles are made on the CPU: some devices have none.
     place = proposals.points[index].detach().cpu().double().numpy()
     scores, labels = (t.cpu() for t in proposals.logits[index].detach().float().softmax(-1)[:, 1:].max(-1))
-    left = proposals.probabilities[index].detach().sum(-1).cpu().double().numpy()
+    left = proposals.probabilities(background)[index].detach().sum(-1).cpu().double().numpy()
     usable = np.isfinite(place).all(-1) & np.isfinite(left)
     seeds, points = _collect(place, np.where(usable, left, 0.0), number, radius)
     if roi is not None:

@@ -118,7 +118,7 @@ class P2PNet(Network):
             reference, logits = reference.index_select(0, kept), logits.index_select(1, kept)
             offsets = None if offsets is None else offsets.index_select(1, kept)
         place = reference.repeat(images.shape[0], 1, 1) if offsets is None else reference + offsets
-        return PointProposals(place, logits, reference, self.inference.background, self.inference.decode == "expected")
+        return PointProposals(place, logits, reference)
 
     def _proposed(self, head: PointHead, x: Tensor, size: tuple[int, int]) -> Tensor:
         """What a head says of every reference of the image's cells, [B, M, values], in float32 or better."""

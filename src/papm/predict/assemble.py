@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from papm import localize
+from papm.inference import Inference
 from papm.predict.outputs import class_counts, counts
 from papm.predict.prediction import Prediction
 from papm.predict.restore import restore
@@ -37,7 +38,7 @@ class Seen(Brief):
 
     view: View
     output: DensityOutput | PointProposals
-    classes: tuple[str, ...] = ()
+    inference: Inference  # how it is counted
     unlike: Mapping[str, str] = field(default_factory=dict)  # why the view is unlike the training images, by name
 
     @property
@@ -53,13 +54,14 @@ class Seen(Brief):
     @property
     def count(self) -> float:
         """Objects in all."""
-        return float(counts(self.output))
+        return float(counts(self.output, self.inference))
 
     @property
     def by_class(self) -> tuple[float, ...]:
         """Objects of several classes; nothing where there is one."""
         if isinstance(self.output, PointProposals):
-            return tuple(class_counts(self.output)[0].tolist()) if self.output.logits.shape[-1] > 2 else ()
+            several = self.output.logits.shape[-1] > 2
+            return tuple(class_counts(self.output, self.inference)[0].tolist()) if several else ()
         density = self.output.density[0]
         return tuple(density.float().cpu().double().sum((1, 2)).tolist()) if len(density) > 1 else ()
 
@@ -76,7 +78,7 @@ def predicted(seen: Seen, points: bool = True, agreed: Agreed | None = None) -> 
     """The prediction, with `points` if asked; with `agreed`, a map scaled to that count, and as many points."""
     of = _of_proposals if isinstance(seen.output, PointProposals) else _of_map
     view = seen.view
-    made = replace(of(seen, points, agreed), name=view.name, classes=seen.classes)
+    made = replace(of(seen, points, agreed), name=view.name, classes=seen.inference.classes)
     if seen.reasons:
         made = replace(made, unlike=seen.reasons, warning=seen.warning)
     if view.size == view.original:
@@ -92,15 +94,16 @@ def _of_proposals(seen: Seen, points: bool, agreed: Agreed | None) -> Prediction
         return Prediction(count, size, by_class=apart)
     # All of them, so that the count is the number of points (rounded, where probabilities count): each began inside the
     # image, and one that was moved across the border belongs to an object at it.
-    if output.expected:
-        xy, scores, labels = localize.expected_points(output, 0, round(count), seen.view.roi)
+    contract, roi = seen.inference, seen.view.roi
+    if contract.decode == "expected":
+        xy, scores, labels = localize.expected_points(output, 0, round(count), contract.background, roi)
     elif agreed:
         xy, scores, labels = (t[: round(count)] for t in localize.from_proposals(output, 0, threshold=-1.0))
     else:
         xy, scores, labels = localize.from_proposals(output, 0)
     limit = xy.new_tensor([size[1], size[0]])
     xy = xy.clamp(min=0).minimum(torch.nextafter(limit, torch.zeros_like(limit)))
-    by_class = apart if output.expected or agreed else ()
+    by_class = apart if contract.decode == "expected" or agreed else ()
     return Prediction(count, size, points=xy.cpu(), scores=scores.cpu(), labels=labels.cpu(), by_class=by_class)
 
 

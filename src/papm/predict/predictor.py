@@ -24,7 +24,6 @@ from papm.predict.assemble import Seen, View, calibrated, predicted
 from papm.predict.outputs import COUNTS as COUNTS
 from papm.predict.outputs import class_counts as class_counts
 from papm.predict.outputs import counts as counts
-from papm.predict.outputs import objects as objects
 from papm.predict.outputs import require_finite as require_finite
 from papm.predict.outputs import within as within
 from papm.predict.prediction import Prediction
@@ -173,11 +172,11 @@ class Counter(Predictor):
         return listening(self.network, wanted)
 
     def _seen(self, view: View, output: DensityOutput | PointProposals, pooled: Vector | None) -> Seen:
-        require_finite(output, view.name)
+        require_finite(output, self.inference, view.name)
         reasons: dict[str, str] = {}
         if self.inference.profile is not None:
             reasons = unlike(self.inference.profile, view.image, pooled, output, factor(view.original, view.size))
-        seen = Seen(view, output if view.roi is None else within(output, view.roi), self.inference.classes, reasons)
+        seen = Seen(view, output if view.roi is None else within(output, view.roi), self.inference, reasons)
         if seen.warning and not self._warned:  # once: every prediction has its own
             self._warned = True
             log.warning("%s: %s", view.name or "the image", seen.warning)

@@ -97,8 +97,8 @@ def side_of(network: torch.nn.Module, size: tuple[int, int], tile: Tile = "auto"
     tile = check(tile)
     if tile == "none":
         return None
-    if tile == "auto" and _contract(network).window:
-        return _contract(network).window
+    if tile == "auto" and contract_of(network).window:
+        return contract_of(network).window
     if tile == "auto":
         device = _device(network).type
         limits = LIMITS.get(device, LIMITS["cuda"]) if _receptive_field(network) is not None else APPROXIMATE
@@ -175,7 +175,7 @@ def infer(
     with _precision(network, precision):
         if side is None:
             return _in_float32(_forward(network, image[None]), precision)
-        least = side if tile == "auto" and _contract(network).window else 0
+        least = side if tile == "auto" and contract_of(network).window else 0
         cut = _cut(network, size, side, windowed=least > 0)
         whole: Tensor | None = None
         found: list[PointProposals] = []
@@ -199,7 +199,7 @@ def infer_together(network: torch.nn.Module, images: Tensor, precision: str) -> 
     if isinstance(output, DensityOutput):
         return [DensityOutput(density[None].float(), output.stride) for density in output.density]
     each = zip(output.points, output.logits)
-    return [dataclasses.replace(output, points=points[None], logits=logits[None]) for points, logits in each]
+    return [PointProposals(points[None], logits[None], output.reference) for points, logits in each]
 
 
 def _cut(network: torch.nn.Module, size: tuple[int, int], side: int, windowed: bool) -> list[Zone]:
@@ -230,7 +230,7 @@ def _forward(network: torch.nn.Module, images: Tensor, least: int = 0) -> Output
 
     Sides below `least` are filled up with the mean colour, as in training.
     """
-    inference = _contract(network)
+    inference = contract_of(network)
     images = normalize(images.to(_device(network)), inference.mean, inference.std)
     down, across = (max(0, least - n) for n in images.shape[-2:])
     if down or across:
@@ -245,7 +245,8 @@ def _device(network: torch.nn.Module) -> torch.device:
     return next(itertools.chain(network.parameters(), network.buffers())).device
 
 
-def _contract(network: torch.nn.Module) -> Inference:
+def contract_of(network: torch.nn.Module) -> Inference:
+    """How a network counts; the default contract where it does not say."""
     found: Inference = getattr(network, "inference", Inference())
     return found
 
@@ -286,11 +287,9 @@ def _kept(zone: Zone, output: PointProposals) -> PointProposals:
     x, y = reference.unbind(-1)
     mine = (x >= left) & (x < right) & (y >= top) & (y < bottom)
     points, logits = output.points[:, mine] + corner, output.logits[:, mine]
-    return dataclasses.replace(output, points=points, logits=logits, reference=reference[mine])
+    return PointProposals(points, logits, reference[mine])
 
 
 def _joined(found: list[PointProposals]) -> PointProposals:
     points, logits = (torch.cat([getattr(f, part) for f in found], 1) for part in ("points", "logits"))
-    return dataclasses.replace(
-        found[0], points=points, logits=logits, reference=torch.cat([f.reference for f in found])
-    )
+    return PointProposals(points, logits, torch.cat([f.reference for f in found]))
