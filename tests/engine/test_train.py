@@ -203,6 +203,7 @@ def test_raw_weights_are_looked_at_and_averaged_ones_kept(tmp_path: Path) -> Non
     assert config(watch="raw", select="val", ema=0).ema == 0  # nothing is averaged: what is looked at is what is kept
 
 
+@pytest.mark.long
 @pytest.mark.slow
 def test_running_statistics_are_averaged_like_the_weights(tmp_path: Path) -> None:
     keys = {"steps": 1, "log_every": 1, "crop": 32, "batch": 2, "backbone": "msfanet", "method": "dm-count"}

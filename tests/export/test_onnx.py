@@ -51,6 +51,7 @@ def build(name: str, **options: Any) -> models.Network:
     return models.create(name, **options).eval()
 
 
+@pytest.mark.long
 @pytest.mark.slow
 @pytest.mark.parametrize(("name", "options"), NETWORKS, ids=[name for name, _ in NETWORKS])
 def test_the_file_gives_what_the_network_gives(name: str, options: dict[str, Any], tmp_path: Path) -> None:
@@ -89,6 +90,7 @@ def test_openvino_reads_the_file(name: str, options: dict[str, Any], tmp_path: P
             torch.testing.assert_close(torch.from_numpy(found[k].copy()), expected, rtol=1e-4, atol=1e-5)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(("name", "options"), [NETWORKS[0], NETWORKS[-1]], ids=["tiny", "p2pnet"])
 @pytest.mark.slow
 def test_a_frame_is_part_of_the_file(name: str, options: dict[str, Any], tmp_path: Path) -> None:

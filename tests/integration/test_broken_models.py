@@ -81,7 +81,7 @@ def test_a_comparison_with_nan_fails(tmp_path: Path) -> None:
     assert check_onnx(file, network, [(64, 64)]) < 1e-4
     with torch.no_grad():
         next(network.parameters()).fill_(float("nan"))
-    with pytest.raises(DataError, match=r"m\.onnx: gives numbers that are not finite"):
+    with pytest.raises(DataError, match="the file gives numbers that are not finite"):
         check_onnx(file, network, [(64, 64)])
     with pytest.raises(CheckpointError, match="not finite"):
         export_onnx(network, tmp_path / "n.onnx", (64, 64), dynamic=False)

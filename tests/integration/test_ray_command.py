@@ -95,7 +95,7 @@ def below(pid: int) -> dict[int, str]:
     return {p: everyone[p][1] for p in found if p in everyone and p != pid}
 
 
-def wait_for(what: Callable[[], Any], process: subprocess.Popen[str], seconds: float = 120) -> Any:
+def wait_for(what: Callable[[], Any], process: subprocess.Popen[str], seconds: float = 300) -> Any:
     until = time.monotonic() + seconds
     while not (found := what()):
         assert time.monotonic() < until and process.poll() is None, "it did not come to that"
@@ -168,6 +168,7 @@ def test_another_model_is_refused_before_ray_is_asked(
     assert code == 2 and json.loads(printed)["counted_now"] == 0  # all there; an image without a count is told
 
 
+@pytest.mark.long
 def test_what_workers_complain_of_is_one_sentence(root: Path, ray: Any, run_papm: Any, tmp_path: Path) -> None:
     """A model that a machine of a cluster does not have."""
     moved = tmp_path / "moved.ckpt"

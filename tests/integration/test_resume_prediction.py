@@ -140,6 +140,7 @@ def test_a_stopped_prediction_is_not_replaced_in_silence(tmp_path: Path, photos:
     assert "--resume would go on with it" in run_papm(*words)[2]
 
 
+@pytest.mark.long
 @pytest.mark.slow
 def test_a_killed_prediction_goes_on(tmp_path: Path, run_papm: Run, seen: list[str]) -> None:
     photos, model = make_photos(tmp_path / "photos", 24, side=256), save(tmp_path / "m.ckpt")

@@ -109,6 +109,7 @@ def test_run_then_show(run_papm: Papm, here: Path) -> None:
     assert "Missing: 2 cells of 2" in out
 
 
+@pytest.mark.long
 @pytest.mark.slow
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL])
 def test_a_stopped_study_goes_on(run_papm: Papm, here: Path, number: signal.Signals) -> None:

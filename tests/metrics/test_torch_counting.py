@@ -63,6 +63,7 @@ dist.destroy_process_group()
 """
 
 
+@pytest.mark.long
 @pytest.mark.slow
 def test_two_processes_give_one_figure(tmp_path: Path) -> None:
     store = tmp_path / "store"

@@ -191,7 +191,8 @@ def test_gradients_reach_every_parameter(build: Build, name: str, options: dict[
     for key, parameter in network.named_parameters():
         assert parameter.grad is not None, key
         assert bool(parameter.grad.isfinite().all()), key
-        assert bool(parameter.grad.any()), key
+        # The norm after this one bias takes its mean away again: its gradient is zero but for rounding.
+        assert bool(parameter.grad.any()) or (name, key) == ("msfanet", "attention.0.bias"), key
 
 
 @pytest.mark.parametrize("name", NAMES)
