@@ -15,7 +15,8 @@ import papm
 from papm import checkpoint, models
 from papm.checkpoint import ModelSpec
 from papm.errors import ConfigError, DataError, PapmError
-from papm.inference import Calibration
+from papm.inference import Calibration, CountInterval
+from papm.likeness import Profile, Usual
 from papm.predict.columns import Columns
 from papm.predict.folder import ImageFiles
 from papm.predict.prediction import Prediction
@@ -24,7 +25,7 @@ from papm.predict.results import image_names
 from papm.predict.scaleout import manifest as manifests
 from papm.predict.scaleout.place import Place, list_images, read_pixels
 from papm.predict.scaleout.run import Far, Summary, predict_many
-from papm.predict.scaleout.shard import ShardCounter, columns_of
+from papm.predict.scaleout.shard import ShardCounter
 
 parquet = pytest.importorskip("pyarrow.parquet", reason="Parquet needs pyarrow")
 
@@ -102,12 +103,15 @@ def test_rows_are_those_of_the_plain_predictor(tmp_path: Path, photos: Path, opt
 
 def test_columns_of_a_model_are_those_of_its_counts(tmp_path: Path) -> None:
     counter = Counter.load(save(tmp_path / "m.ckpt"), "cpu")
-    assert columns_of(counter).names == ["count"]
+    assert counter.columns.names == ["count"]
     counter.change(calibration=Calibration(2.0, 1.9, 2.1, 9, 3.0, 1.0))
-    assert columns_of(counter).names == ["count", "raw_count"]
-    counter.change(calibration=None)
+    assert counter.columns.names == ["count", "raw_count"]
+    strange = Profile({"light": Usual((9.0, 9.0), (1.0, 0.0, 0.0, 1.0), 1e-3)})
+    counter.change(calibration=None, interval=CountInterval(0.5, 12), profile=strange)
+    assert counter.predict(torch.zeros(3, 64, 64, dtype=torch.uint8)).interval is None, "unlike the training images"
+    assert counter.columns.names == ["count", "low", "high"]
     both = papm.Ensemble([counter, Counter.load(save(tmp_path / "n.ckpt", 1), "cpu")], ["a", "b"])
-    assert columns_of(both).names == ["count", "by_a", "by_b"]
+    assert both.columns.names == ["count", "by_a", "by_b"]
 
 
 @pytest.mark.parametrize("lost", [[], [0], [1, 2], [0, 1, 2]])

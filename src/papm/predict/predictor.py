@@ -21,6 +21,7 @@ from papm.likeness import Vector
 from papm.models import Network
 from papm.models.lite import fold
 from papm.predict.assemble import Seen, View, calibrated, predicted
+from papm.predict.columns import Columns, class_names
 from papm.predict.outputs import COUNTS as COUNTS
 from papm.predict.outputs import class_counts as class_counts
 from papm.predict.outputs import counts as counts
@@ -123,6 +124,13 @@ class Counter(Predictor):
     def change(self, **contract: Any) -> None:
         """Count by another contract from now on: `calibration`, `interval`."""
         self.inference = self.network.inference = dataclasses.replace(self.inference, **contract)
+
+    @property
+    def columns(self) -> Columns:
+        """What tables say of images: of every image the same, also where some have no interval."""
+        contract, number = self.inference, self.network.num_classes
+        classes = class_names(number, contract.classes or None) if number > 1 else ()
+        return Columns(contract.calibration is not None, contract.interval is not None and self.scale is None, classes)
 
     def seen_size(self, size: tuple[int, int], name: str = "image") -> tuple[int, int]:
         """(H, W) at which an image of `size` is counted."""

@@ -132,11 +132,3 @@ def _reason(error: Exception) -> str:
     if isinstance(error, PapmError):
         return str(error)
     return f"{type(error).__name__}: {(str(error).strip().splitlines() or [''])[0][:300]}"
-
-
-def columns_of(counter: Counter | Ensemble) -> Columns:
-    """The columns that a model fills: those that it has for an image of nothing."""
-    import torch
-
-    made = counter.predict(torch.zeros(3, 64, 64, dtype=torch.uint8), points=False)
-    return Columns.of([made], made.classes or None)
