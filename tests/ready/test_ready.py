@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 import torch
 
+import papm
 from papm import checkpoint, models, ready
 from papm.checkpoint import ModelSpec
 from papm.errors import CheckpointError
@@ -106,6 +107,8 @@ def test_a_model_that_came_with_a_package_is_not_changed(installed: Path, tmp_pa
     before = file.read_bytes()
     with pytest.raises(CheckpointError, match="pebbles is a model that came with a package"):
         checkpoint.change_inference(file, frame=16)
+    with pytest.raises(CheckpointError, match="pebbles is a model that came"):  # before anything is opened or counted
+        papm.calibrate("pebbles", tmp_path / "nothing")
     for name in ("mine.ckpt", "mine.safetensors"):
         checkpoint.change_inference(file, tmp_path / name, frame=16)
         spec, state = checkpoint.load(tmp_path / name)
