@@ -279,3 +279,16 @@ def test_a_shard_follows_from_the_list_alone() -> None:
     assert again.key == made.key != manifests.plan({"tile": 1}, [f"{k}" for k in range(10)], Columns(), 4).key
     with pytest.raises(DataError, match="not UTF-8"):
         manifests.plan({}, ["a\udcff.png"], Columns())
+
+
+@pytest.mark.parametrize("shard", [0, -4, "4"])
+def test_a_damaged_manifest_is_refused(tmp_path: Path, photos: Path, shard: object) -> None:
+    model, out = save(tmp_path / "m.ckpt"), tmp_path / "out"
+    count(model, photos, out)
+    table = parquet.read_table(out / "manifest.parquet")
+    about = {**json.loads(table.schema.metadata[manifests.ABOUT]), "shard": shard}
+    parquet.write_table(table.replace_schema_metadata({manifests.ABOUT: json.dumps(about)}), out / "manifest.parquet")
+    with pytest.raises(ConfigError, match="is damaged or of another version"):
+        count(model, photos, out, resume=True)
+    with pytest.raises(ConfigError, match="a shard is a number of images, 1 or more, not 0"):
+        count(model, photos, tmp_path / "new", shard=0)
