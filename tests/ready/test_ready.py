@@ -42,7 +42,7 @@ def installed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     info = place / "beach_models-1.0.dist-info"
     info.mkdir(parents=True)
     (info / "METADATA").write_text("Metadata-Version: 2.1\nName: beach-models\nVersion: 1.0\n", encoding="utf-8")
-    lines = "[papm.models]\npebbles = beach_models\nshells = beach_models:s.safetensors\nghost = not_here\n"
+    lines = "[papm.models]\npebbles = beach_models\nshells = beach_models.inner:s.safetensors\nghost = not_here\n"
     (info / "entry_points.txt").write_text(lines, encoding="utf-8")
     write_model(place / "beach_models" / "pebbles.safetensors", CARD.write())
     (place / "beach_models" / "__init__.py").write_text("raise SystemExit('this is run')\n", encoding="utf-8")
