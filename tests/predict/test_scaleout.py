@@ -23,6 +23,7 @@ from papm.predict.prediction import Prediction
 from papm.predict.predictor import Counter
 from papm.predict.results import image_names
 from papm.predict.scaleout import manifest as manifests
+from papm.predict.scaleout import shard as shards
 from papm.predict.scaleout.place import Place, list_images, read_pixels
 from papm.predict.scaleout.run import Far, Summary, predict_many
 from papm.predict.scaleout.shard import ShardCounter
@@ -279,6 +280,20 @@ def test_a_shard_follows_from_the_list_alone() -> None:
     assert again.key == made.key != manifests.plan({"tile": 1}, [f"{k}" for k in range(10)], Columns(), 4).key
     with pytest.raises(DataError, match="not UTF-8"):
         manifests.plan({}, ["a\udcff.png"], Columns())
+
+
+def test_maps_are_not_kept(tmp_path: Path, photos: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A shard may be thousands of images."""
+    kept: list[Prediction] = []
+    usual = shards.part_table
+
+    def noted(names: Any, made: Any, *rest: Any) -> bytes:
+        kept.extend(m for m in made if isinstance(m, Prediction))
+        return usual(names, made, *rest)
+
+    monkeypatch.setattr(shards, "part_table", noted)
+    count(save(tmp_path / "m.ckpt", num_classes=2), photos, tmp_path / "out")
+    assert len(kept) == 10 and all(p.density is None and len(p.class_counts) == 2 for p in kept)
 
 
 @pytest.mark.parametrize("shard", [0, -4, "4"])
