@@ -27,6 +27,7 @@ from papm.predict.scaleout import shard as shards
 from papm.predict.scaleout.place import Place, list_images, read_pixels
 from papm.predict.scaleout.run import Far, Summary, predict_many
 from papm.predict.scaleout.shard import ShardCounter
+from papm.predict.tiling import LIMITS, Limits
 
 parquet = pytest.importorskip("pyarrow.parquet", reason="Parquet needs pyarrow")
 
@@ -280,6 +281,25 @@ def test_a_shard_follows_from_the_list_alone() -> None:
     assert again.key == made.key != manifests.plan({"tile": 1}, [f"{k}" for k in range(10)], Columns(), 4).key
     with pytest.raises(DataError, match="not UTF-8"):
         manifests.plan({}, ["a\udcff.png"], Columns())
+
+
+def test_a_batch_has_no_more_pixels_than_an_image_that_is_taken_whole(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The images of a shard may be far larger than its first one, which says how many are read at a time."""
+    counter = Counter.load(save(tmp_path / "m.ckpt"), "cpu")
+    images = list(torch.randint(0, 256, (8, 3, 40, 40), dtype=torch.uint8))
+    apart, passes, usual = [counter.predict(image) for image in images], [], counter.network.forward
+
+    def noted(batch: torch.Tensor) -> Any:
+        passes.append(len(batch))
+        return usual(batch)
+
+    monkeypatch.setattr(counter.network, "forward", noted)
+    monkeypatch.setitem(LIMITS, "cpu", Limits(3 * 40 * 40, 1024))
+    found = counter.predict(images, batch=8)
+    assert passes == [3, 3, 2]
+    assert [p.count for p in found] == pytest.approx([p.count for p in apart], rel=1e-5)
 
 
 def test_maps_are_not_kept(tmp_path: Path, photos: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -32,7 +32,7 @@ from papm.predict.prediction import Prediction
 from papm.predict.scale import check_scale, factor, seen_size, shrunk_too_much
 from papm.predict.source import Asked, Predictor
 from papm.predict.source import Source as Source
-from papm.predict.tiling import Tile, check, computed_pixels, infer, infer_together, side_of
+from papm.predict.tiling import LIMITS, Tile, check, computed_pixels, infer, infer_together, side_of
 from papm.predict.unlike import Pooled, listening, unlike
 from papm.structures import DensityOutput, PointProposals
 
@@ -147,12 +147,23 @@ class Counter(Predictor):
         """Images that the network sees at one size, and whole, go through it together."""
         views = [self._view(image, asked) for image, asked in images]
         size, asked = views[0].size, images[0][1]
-        if len(views) == 1 or any(v.size != size for v in views) or side_of(self.network, size, self.tile) is not None:
-            return [self.calibrated(predicted(self._through(v, asked), asked.points)) for v in views]
+        most = self._together(size) if len(views) > 1 and all(v.size == size for v in views) else 1
+        if most == 1:
+            each = [self._through(v, asked) for v in views]
+        else:
+            each = [seen for k in range(0, len(views), most) for seen in self._at_once(views[k : k + most])]
+        return [self.calibrated(predicted(seen, asked.points)) for seen in each]
+
+    def _together(self, size: tuple[int, int]) -> int:
+        """How many images of (H, W) go through the network at once: no more pixels than of one that it takes whole."""
+        if side_of(self.network, size, self.tile) is not None:
+            return 1
+        return max(1, LIMITS.get(self.device.type, LIMITS["cuda"]).pixels // computed_pixels(self.network, size))
+
+    def _at_once(self, views: Sequence[View]) -> list[Seen]:
         with self._listening() as heard:
             outputs = infer_together(self.network, torch.stack([v.image for v in views]), self.precision)
-        each = [self._seen(v, out, heard.mean(k)) for k, (v, out) in enumerate(zip(views, outputs))]
-        return [self.calibrated(predicted(seen, asked.points)) for seen in each]
+        return [self._seen(v, out, heard.mean(k)) for k, (v, out) in enumerate(zip(views, outputs))]
 
     def calibrated(self, made: Prediction) -> Prediction:
         """A prediction with the calibration and the interval of the model, where it has them.
