@@ -195,7 +195,7 @@ def require_changeable(path: Path, out: Path | None = None) -> None:
     _require_checkpoint(path)
     if out is None and (name := ready.shipped(path)):
         raise CheckpointError(
-            f"{name} is a model that came with a package and stays as it is; write yours with --out FILE"
+            f"{name} is a model that came with a package and stays as it is; papm calibrate --out FILE writes your own"
         )
 
 

@@ -41,6 +41,8 @@ class Calibrator:
     def __init__(self, source: Source, file: Path | None = None, *, use: bool = False, store: bool = False) -> None:
         self.counter = source if isinstance(source, Counter) else None
         self.file, self.use, self.store = file, use or store, store and file is not None
+        if store and file is not None:
+            checkpoint.require_changeable(file)
         self.first = {} if self.counter is None else {k: getattr(self.counter.inference, k) for k in CALIBRATED}
         self.stored = False  # by us
 
