@@ -34,7 +34,7 @@ log = logging.getLogger(__name__)
 FORMAT = 1
 COMPACT = ".safetensors"
 PREFIX = "network."
-LONGEST = 20_000  # values in the description of a network
+LONGEST = 100_000  # values in the description of a network: the largest profile (`papm.likeness`), and all else
 # Options of networks that are gone, with the value that asked for nothing: a file that says so loads.
 GONE = {"rebalance": None, "context": False}
 
