@@ -34,7 +34,7 @@ log = logging.getLogger(__name__)
 FORMAT = 1
 COMPACT = ".safetensors"
 PREFIX = "network."
-LONGEST = 20_000  # values in the description of a network
+LONGEST = 100_000  # values in the description of a network: the largest profile (`papm.likeness`), and all else
 # Options of networks that are gone, with the value that asked for nothing: a file that says so loads.
 GONE = {"rebalance": None, "context": False}
 
@@ -155,14 +155,18 @@ def write(values: dict[str, Any], stream: IO[bytes]) -> None:
     stream.write(buffer.getbuffer())
 
 
-def read(path: Path) -> dict[str, Any]:
-    """The raw dictionary of a checkpoint, safely: no code of the file is run."""
+def _require_checkpoint(path: Path) -> None:
     if not path.is_file():
         raise CheckpointError(f"{path}: no such checkpoint file{'' if path.exists() else ' or run folder'}")
     if path.suffix.lower() in (".onnx", ".xml", ".pt2"):
         raise CheckpointError(
             f"{path}: an exported model; this needs the checkpoint or run folder that it was made from"
         )
+
+
+def read(path: Path) -> dict[str, Any]:
+    """The raw dictionary of a checkpoint, safely: no code of the file is run."""
+    _require_checkpoint(path)
     try:
         values = _read_compact(path) if path.suffix == COMPACT else untrusted.load_tensors(path)
     except ValueError as error:
@@ -186,12 +190,18 @@ def _read_compact(path: Path) -> dict[str, Any]:
     return {"papm": untrusted.plain_json(about["papm"]), "state_dict": state, "card": about.get("card", "")}
 
 
-def change_inference(path: Path, out: Path | None = None, **changes: Any) -> None:
-    """Write a model again with another contract, in its place or at `out`; all else in the file stays."""
+def require_changeable(path: Path, out: Path | None = None) -> None:
+    """Refuse a model that cannot be written again, in its place or at `out`: before time is spent on what is to be stored."""
+    _require_checkpoint(path)
     if out is None and (name := ready.shipped(path)):
         raise CheckpointError(
-            f"{name} is a model that came with a package and stays as it is; write yours with --out FILE"
+            f"{name} is a model that came with a package and stays as it is; papm calibrate --out FILE writes your own"
         )
+
+
+def change_inference(path: Path, out: Path | None = None, **changes: Any) -> None:
+    """Write a model again with another contract, in its place or at `out`; all else in the file stays."""
+    require_changeable(path, out)
     inference = load(path)[0].inference
     assert inference is not None  # a file that does not say it counts as its settings meant
     values = read(path)

@@ -28,7 +28,7 @@ from papm.inference import MOST_CLASSES, Inference
 from papm.models import DensityNetwork, Network
 from papm.models.base import check_images
 from papm.structures import DensityOutput, PointProposals
-from papm.untrusted import brief
+from papm.untrusted import brief, is_whole
 
 FORMAT = 1
 LONGEST = 2_000_000  # characters of a contract: 5000 names of checked images, and all else
@@ -66,23 +66,23 @@ class About:
     format: int = FORMAT
 
     def __post_init__(self) -> None:
-        if not _whole(self.format, 1, 2**31) or self.format > FORMAT:
+        if not is_whole(self.format, 1, 2**31) or self.format > FORMAT:
             raise ConfigError(f"it is of format {brief(self.format)}, and this papm reads {FORMAT}; upgrade to read it")
         if self.kind not in OUTPUTS:
             raise ConfigError(f"it gives '{brief(self.kind)}', neither density nor points")
         bounds = {"stride": 64, "multiple": 1024, "num_classes": MOST_CLASSES}
         for name, most in bounds.items():
-            if not _whole(getattr(self, name), 1, most):
+            if not is_whole(getattr(self, name), 1, most):
                 raise ConfigError(f"its {name} is a whole number from 1 to {most}, not {brief(getattr(self, name))}")
-        if self.receptive_field is not None and not _whole(self.receptive_field, 0, LARGEST_SIDE):
+        if self.receptive_field is not None and not is_whole(self.receptive_field, 0, LARGEST_SIDE):
             raise ConfigError(f"its receptive_field is a number of pixels, not {brief(self.receptive_field)}")
-        if not _whole(self.step, 0, 2**62):
+        if not is_whole(self.step, 0, 2**62):
             raise ConfigError(f"its step is a whole number, not {brief(self.step)}")
         if not all(isinstance(v, str) for v in (self.backbone, self.method, self.revision, self.licence)):
             raise ConfigError("its backbone, method, revision and licence are texts")
         size = self.size
         if size is not None and not (
-            isinstance(size, tuple) and len(size) == 2 and all(_whole(n, 1, LARGEST_SIDE) for n in size)
+            isinstance(size, tuple) and len(size) == 2 and all(is_whole(n, 1, LARGEST_SIDE) for n in size)
         ):
             raise ConfigError(f"its size is a height and a width, not {brief(size)}")
 
@@ -120,9 +120,8 @@ class About:
         if len(text) > LONGEST:
             raise ConfigError(f"its contract has more than {LONGEST:,} characters")
         try:
-            values = json.loads(text)
-            untrusted.require_plain(values)
-        except (ValueError, RecursionError):
+            values = untrusted.plain_json(text)
+        except ValueError:
             raise ConfigError("its contract is not the JSON that papm writes") from None
         known = {f.name for f in fields(About)}
         if not isinstance(values, dict) or not isinstance(values.get("inference"), Mapping) or not set(values) <= known:
@@ -276,7 +275,3 @@ def _revision(network: Network) -> str:
         made.update(name.encode())
         made.update(value.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy())
     return made.hexdigest()[:16]
-
-
-def _whole(value: Any, least: int, most: int) -> bool:
-    return isinstance(value, int) and not isinstance(value, bool) and least <= value <= most

@@ -12,7 +12,7 @@ from papm.config import BACKGROUND_WEIGHT
 from papm.data.resize import Resize, bounds
 from papm.errors import ConfigError
 from papm.likeness import Profile
-from papm.untrusted import brief
+from papm.untrusted import are_numbers, brief, is_whole
 
 LARGEST_FRAME = 1024  # px around an image: a file must not make us fill the memory
 LARGEST_WINDOW = 16_384
@@ -42,11 +42,11 @@ class Calibration:
 
     def __post_init__(self) -> None:
         values, least = (self.scale, self.low, self.high), 1 / LARGEST_FACTOR
-        if not _numbers(values, 3) or not least <= self.scale <= LARGEST_FACTOR or not 0 < self.low <= self.high:
+        if not are_numbers(values, 3) or not least <= self.scale <= LARGEST_FACTOR or not 0 < self.low <= self.high:
             raise ConfigError(f"a calibration is a factor from {least:g} to {LARGEST_FACTOR:g}, not {brief(values)}")
-        if not _positive(self.images):
+        if not is_whole(self.images):
             raise ConfigError(f"a calibration is made from a number of images, not {brief(self.images)}")
-        if not _numbers((self.mae_before, self.mae_after), 2) or min(self.mae_before, self.mae_after) < 0:
+        if not are_numbers((self.mae_before, self.mae_after), 2) or min(self.mae_before, self.mae_after) < 0:
             raise ConfigError(f"the errors of a calibration are two numbers, not {brief(self.mae_after)}")
 
 
@@ -64,7 +64,7 @@ class CountInterval:
 
     def __post_init__(self) -> None:
         values = (self.width, self.images, self.level)
-        if not _numbers(values, 3) or self.width < 0 or not 0 < self.level < 1 or not _positive(self.images):
+        if not are_numbers(values, 3) or self.width < 0 or not 0 < self.level < 1 or not is_whole(self.images):
             raise ConfigError(f"an interval is a width, a number of images and a level, not {brief(values)}")
 
     def around(self, count: float) -> tuple[float, float]:
@@ -117,20 +117,20 @@ class Inference:
     def __post_init__(self) -> None:
         for name, most in (("frame", LARGEST_FRAME), ("window", LARGEST_WINDOW)):
             value = getattr(self, name)
-            if not isinstance(value, int) or isinstance(value, bool) or not 0 <= value <= most:
+            if not is_whole(value, 0, most):
                 raise ConfigError(f"{name} is a number of pixels from 0 to {most}, not {brief(value)}")
         if self.decode not in DECODINGS:
             raise ConfigError(f"decode is one of {', '.join(DECODINGS)}, not {brief(self.decode)}")
-        if not _numbers((self.background,), 1) or self.background < 0:
+        if not are_numbers((self.background,), 1) or self.background < 0:
             raise ConfigError(f"background is a weight of at least 0, not {brief(self.background)}")
-        if not _numbers(self.mean, 3):
+        if not are_numbers(self.mean, 3):
             raise ConfigError(f"mean is three numbers, not {brief(self.mean)}")
-        if not _numbers(self.std, 3) or min(self.std) <= 0:
+        if not are_numbers(self.std, 3) or min(self.std) <= 0:
             raise ConfigError(f"std is three positive numbers, not {brief(self.std)}")
         named = isinstance(self.classes, tuple) and all(isinstance(c, str) for c in self.classes)
         if not named or len(self.classes) > MOST_CLASSES:
             raise ConfigError(f"classes are at most {MOST_CLASSES} names, not {brief(self.classes)}")
-        if self.scales != () and (not _numbers(self.scales, 3) or min(self.scales) <= 0):
+        if self.scales != () and (not are_numbers(self.scales, 3) or min(self.scales) <= 0):
             raise ConfigError(f"scales are three factors, not {brief(self.scales)}")
         if not isinstance(self.calibration, Calibration | None):
             raise ConfigError(f"a calibration is a factor with its figures, not {brief(self.calibration)}")
@@ -173,17 +173,3 @@ class Inference:
         if isinstance(given.get("profile"), Mapping):
             given["profile"] = Profile.from_mapping(given["profile"])
         return Inference(**{**given, "resize": Resize(**rule)})
-
-
-def _positive(value: Any) -> bool:
-    """Whether this is a whole number above 0."""
-    return isinstance(value, int) and not isinstance(value, bool) and value > 0
-
-
-def _numbers(values: Any, length: int) -> bool:
-    """Whether these are so many finite numbers."""
-    return (
-        isinstance(values, tuple)
-        and len(values) == length
-        and all(isinstance(v, int | float) and not isinstance(v, bool) and math.isfinite(v) for v in values)
-    )

@@ -13,7 +13,7 @@ images with a limit: a Mahalanobis distance that few of them exceed when the oth
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from functools import cached_property
 from typing import Any
@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from papm.errors import ConfigError
-from papm.untrusted import brief
+from papm.untrusted import are_numbers, brief
 
 Vector = NDArray[np.float64]
 PATCH, APART = 64, 128  # side of the patches that are looked at; pixels from one to the next
@@ -92,9 +92,9 @@ class Usual:
 
     def __post_init__(self) -> None:
         n = len(self.mean) if isinstance(self.mean, tuple) else 0
-        if not 0 < n <= MOST_CHANNELS or not _finite(self.mean, n) or not _finite(self.precision, n * n):
+        if not 0 < n <= MOST_CHANNELS or not are_numbers(self.mean, n) or not are_numbers(self.precision, n * n):
             raise ConfigError(f"what is usual is a mean and a matrix of its length, not {brief(self.mean)}")
-        if not _finite((self.limit,), 1) or self.limit <= 0:
+        if not are_numbers((self.limit,), 1) or self.limit <= 0:
             raise ConfigError(f"the limit of what is usual is a number above 0, not {brief(self.limit)}")
 
     @cached_property
@@ -127,7 +127,7 @@ class Change:
     limit: float
 
     def __post_init__(self) -> None:
-        good = self.kind in KINDS and _finite(self.offset, 5) and _finite((self.amount, self.limit), 2)
+        good = self.kind in KINDS and are_numbers(self.offset, 5) and are_numbers((self.amount, self.limit), 2)
         if not good or min(self.amount, self.limit) <= 0:
             raise ConfigError(
                 f"a change is a kind, an amount, five numbers and a limit, not {brief((self.kind, self.amount))}"
@@ -152,9 +152,14 @@ class Features:
 
     def __post_init__(self) -> None:
         n = len(self.mean) if isinstance(self.mean, tuple) else 0
-        good = 0 < n <= MOST_CHANNELS and _finite(self.mean, n) and _finite(self.spread, n) and min(self.spread) > 0
+        good = (
+            0 < n <= MOST_CHANNELS
+            and are_numbers(self.mean, n)
+            and are_numbers(self.spread, n)
+            and min(self.spread) > 0
+        )
         axes = len(self.usual.mean) - 1 if isinstance(self.usual, Usual) else 0
-        if not good or not 0 < axes <= MOST_AXES or not _finite(self.axes, axes * n):
+        if not good or not 0 < axes <= MOST_AXES or not are_numbers(self.axes, axes * n):
             raise ConfigError(f"features are a mean, a spread and axes of one length, not {brief(self.mean)}")
 
     @cached_property
@@ -198,7 +203,7 @@ class Profile:
             raise ConfigError(f"the changes of a profile are of its sharpness, not {brief(self.changes)}")
         if not isinstance(self.features, Features | None):
             raise ConfigError(f"the features of a profile are numbers, not {brief(self.features)}")
-        if not _finite((self.packing, self.images), 2) or min(self.packing, self.images) < 0:
+        if not are_numbers((self.packing, self.images), 2) or min(self.packing, self.images) < 0:
             raise ConfigError(f"the packing of a profile is a number of objects, not {brief(self.packing)}")
 
     def to_mapping(self) -> dict[str, Any]:
@@ -220,16 +225,6 @@ class Profile:
             raise ConfigError(
                 f"its profile has entries that this papm does not know, or lacks some: {brief(values)}"
             ) from None
-
-
-def _finite(values: Any, length: int) -> bool:
-    """Whether these are so many finite numbers."""
-    return (
-        isinstance(values, Sequence)
-        and not isinstance(values, str)
-        and len(values) == length
-        and all(isinstance(v, int | float) and not isinstance(v, bool) and math.isfinite(v) for v in values)
-    )
 
 
 def _plain(value: Any) -> Any:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import pickle
 import re
 import reprlib
@@ -34,6 +35,24 @@ def brief(value: object, most: int = 60) -> str:
     """
     text = value if isinstance(value, str) else _SHORT.repr(value)
     return text if len(text) <= most else f"{text[:most]}…"
+
+
+def is_whole(value: Any, least: int = 1, most: int = LARGEST) -> bool:
+    """Whether this is a whole number within these bounds; true and false are none."""
+    return isinstance(value, int) and not isinstance(value, bool) and least <= value <= most
+
+
+def are_numbers(values: Any, length: int) -> bool:
+    """Whether this is a tuple of so many finite numbers.
+
+    >>> are_numbers((1, 2.5), 2), are_numbers((1, True), 2), are_numbers((1, float("nan")), 2), are_numbers([1, 2], 2)
+    (True, False, False, False)
+    """
+    return (
+        isinstance(values, tuple)
+        and len(values) == length
+        and all(isinstance(v, int | float) and not isinstance(v, bool) and math.isfinite(v) for v in values)
+    )
 
 
 def require_plain(value: Any, most: int = MOST_VALUES) -> None:

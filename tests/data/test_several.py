@@ -27,6 +27,8 @@ def test_what_is_joined(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None
     assert parts_of("c+d") == ["c+d"]  # a folder of that name
     assert parts_of("a+nothing") == ["a+nothing"]  # said to be missing, as it was written
     assert parts_of(f"{A}+folder:c+d+b") == [A, "folder:c+d", "b"]
+    for name in (f"{'x' * 300}+a", "~nobody-here/photos+a"):  # no names of files, such as a stored model may hold
+        assert parts_of(name) == [name.removesuffix("+a"), "a"] and _trained_on(name).endswith("+ a")
     with pytest.raises(DataError, match=r"a\+nothing: no such file"):
         data.open_spec("a+nothing")
 

@@ -14,6 +14,7 @@ from PIL import Image
 from papm import data
 from papm.config import from_mapping
 from papm.data.splits import choose
+from papm.engine import profile
 from papm.engine import train as engine
 from papm.engine.build import resolve
 from papm.engine.profile import _fit, _usual, profile_of
@@ -95,3 +96,18 @@ def test_sizes_that_training_varies_are_usual() -> None:
     assert one is not None and several is not None
     spread = [np.linalg.inv(np.reshape(p.usual["sharpness"].precision, (5, 5))).trace() for p in (one, several)]
     assert spread[1] > 1.2 * spread[0]
+
+
+def test_only_the_middle_of_a_large_image_is_looked_at(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of every image that is held, also of those that are changed."""
+    monkeypatch.setattr(profile, "SIDE", 40)
+    torch.manual_seed(0)
+    network, found = create("tiny").eval(), []
+    for dark in (False, True):
+        root = folder(tmp_path / str(dark), train=8)
+        for file in (root / "train").glob("*.png") if dark else ():
+            pixels = np.array(Image.open(file))
+            pixels[:4] = pixels[-4:] = pixels[:, :12] = pixels[:, -12:] = 0
+            Image.fromarray(pixels).save(file)
+        found.append(profile_of(network, data.open_spec(str(root))["train"], from_mapping({}), "32"))
+    assert found[0] is not None and found[0] == found[1]

@@ -192,6 +192,7 @@ def test_what_workers_complain_of_is_one_sentence(root: Path, ray: Any, run_papm
 def test_options_that_do_not_go_together(root: Path, run_papm: Any) -> None:
     for words, said in (
         (("--engine", "ray", "--roi", root / "m.ckpt"), "--roi is not for --engine ray"),
+        (("--engine", "ray", "--georeference"), "--georeference is not for --engine ray"),
         (("--workers", "2"), "--workers is an option of --engine ray"),
         (("--engine", "spark"), "unknown engine 'spark'"),
     ):

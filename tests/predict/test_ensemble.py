@@ -21,7 +21,7 @@ from papm.errors import ConfigError
 from papm.inference import Inference
 from papm.predict.ensemble import Ensemble
 from papm.predict.predictor import Counter
-from papm.predict.results import write_results
+from papm.predict.results import summary, write_results
 
 
 def counter(
@@ -103,7 +103,8 @@ def test_a_class_that_the_first_model_does_not_see_is_counted() -> None:
 def test_one_model_alone_is_itself() -> None:
     member = counter(lift=0.3)
     found, own = Ensemble([member]).predict(picture()), member.predict(picture())
-    assert found.count == own.count and found.by_model == () and own.models == ()
+    assert found.count == own.count and found.by_model == found.models == own.models == ()
+    assert summary(found) == summary(own) and Ensemble([member]).columns == member.columns
     assert found.density is not None and own.density is not None and torch.equal(found.density, own.density)
 
 

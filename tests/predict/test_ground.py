@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import tracemalloc
 from pathlib import Path
 
 import numpy as np
@@ -39,6 +40,25 @@ def test_pairs_give_the_matrix_they_were_made_with(tmp_path: Path, sep: str, hea
     there = np.array([[320.0, 400.0], [639, 479]])
     np.testing.assert_allclose(read.place(there, SIZE), mapped(UTM, there), rtol=0, atol=1e-4)
     assert re.search(r"misses its 6 pairs by \d", read.remark)
+
+
+def test_many_pairs_take_little_memory() -> None:
+    pixels = np.random.default_rng(0).uniform(0, 500, (600, 2))
+    tracemalloc.start()
+    found = Homography.fit(pixels, mapped(UTM, pixels))
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    np.testing.assert_allclose(found.place(pixels, SIZE), mapped(UTM, pixels), rtol=1e-9)
+    assert peak < 2e6, "a square matrix of 1200 rows has 12 MB"
+
+
+@pytest.mark.parametrize("value", [1e308, 1e200, float("nan"), float("inf")])
+def test_pairs_that_nothing_can_be_computed_with(value: float) -> None:
+    pixels = PIXELS.copy()
+    pixels[1:3] = value
+    for both in ((pixels, PIXELS), (PIXELS, pixels)):
+        with pytest.raises(DataError, match="a coordinate of a pair"):
+            Homography.fit(*both)
 
 
 def test_how_far_the_pairs_are_off_is_said(tmp_path: Path) -> None:

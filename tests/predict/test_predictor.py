@@ -396,3 +396,11 @@ def test_images_as_people_have_them() -> None:
     for wrong in (pixels[..., 0], pixels.astype(np.float32), None, [1, 2]):
         with pytest.raises(DataError, match="an image is a file, or uint8"):
             counter.predict(wrong)
+
+
+def test_classes_without_names_are_all_counted_also_where_there_are_none_of_them() -> None:
+    network = models.create("p2pnet", trunk="tiny", num_classes=3)
+    with torch.no_grad():
+        network.classes.output.bias[0] = 1e3  # background
+    found = Counter(network, ModelSpec("p2pnet"), "cpu").predict(picture())
+    assert len(found) == 0 and found.class_counts == [0.0, 0.0, 0.0]

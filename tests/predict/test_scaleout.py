@@ -15,16 +15,19 @@ import papm
 from papm import checkpoint, models
 from papm.checkpoint import ModelSpec
 from papm.errors import ConfigError, DataError, PapmError
-from papm.inference import Calibration
+from papm.inference import Calibration, CountInterval
+from papm.likeness import Profile, Usual
 from papm.predict.columns import Columns
 from papm.predict.folder import ImageFiles
 from papm.predict.prediction import Prediction
 from papm.predict.predictor import Counter
 from papm.predict.results import image_names
 from papm.predict.scaleout import manifest as manifests
+from papm.predict.scaleout import shard as shards
 from papm.predict.scaleout.place import Place, list_images, read_pixels
 from papm.predict.scaleout.run import Far, Summary, predict_many
-from papm.predict.scaleout.shard import ShardCounter, columns_of
+from papm.predict.scaleout.shard import ShardCounter
+from papm.predict.tiling import LIMITS, Limits
 
 parquet = pytest.importorskip("pyarrow.parquet", reason="Parquet needs pyarrow")
 
@@ -102,12 +105,15 @@ def test_rows_are_those_of_the_plain_predictor(tmp_path: Path, photos: Path, opt
 
 def test_columns_of_a_model_are_those_of_its_counts(tmp_path: Path) -> None:
     counter = Counter.load(save(tmp_path / "m.ckpt"), "cpu")
-    assert columns_of(counter).names == ["count"]
+    assert counter.columns.names == ["count"]
     counter.change(calibration=Calibration(2.0, 1.9, 2.1, 9, 3.0, 1.0))
-    assert columns_of(counter).names == ["count", "raw_count"]
-    counter.change(calibration=None)
+    assert counter.columns.names == ["count", "raw_count"]
+    strange = Profile({"light": Usual((9.0, 9.0), (1.0, 0.0, 0.0, 1.0), 1e-3)})
+    counter.change(calibration=None, interval=CountInterval(0.5, 12), profile=strange)
+    assert counter.predict(torch.zeros(3, 64, 64, dtype=torch.uint8)).interval is None, "unlike the training images"
+    assert counter.columns.names == ["count", "low", "high"]
     both = papm.Ensemble([counter, Counter.load(save(tmp_path / "n.ckpt", 1), "cpu")], ["a", "b"])
-    assert columns_of(both).names == ["count", "by_a", "by_b"]
+    assert both.columns.names == ["count", "by_a", "by_b"]
 
 
 @pytest.mark.parametrize("lost", [[], [0], [1, 2], [0, 1, 2]])
@@ -275,3 +281,49 @@ def test_a_shard_follows_from_the_list_alone() -> None:
     assert again.key == made.key != manifests.plan({"tile": 1}, [f"{k}" for k in range(10)], Columns(), 4).key
     with pytest.raises(DataError, match="not UTF-8"):
         manifests.plan({}, ["a\udcff.png"], Columns())
+
+
+def test_a_batch_has_no_more_pixels_than_an_image_that_is_taken_whole(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The images of a shard may be far larger than its first one, which says how many are read at a time."""
+    counter = Counter.load(save(tmp_path / "m.ckpt"), "cpu")
+    images = list(torch.randint(0, 256, (8, 3, 40, 40), dtype=torch.uint8))
+    apart, passes, usual = [counter.predict(image) for image in images], [], counter.network.forward
+
+    def noted(batch: torch.Tensor) -> Any:
+        passes.append(len(batch))
+        return usual(batch)
+
+    monkeypatch.setattr(counter.network, "forward", noted)
+    monkeypatch.setitem(LIMITS, "cpu", Limits(3 * 40 * 40, 1024))
+    found = counter.predict(images, batch=8)
+    assert passes == [3, 3, 2]
+    assert [p.count for p in found] == pytest.approx([p.count for p in apart], rel=1e-5)
+
+
+def test_maps_are_not_kept(tmp_path: Path, photos: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A shard may be thousands of images."""
+    kept: list[Prediction] = []
+    usual = shards.part_table
+
+    def noted(names: Any, made: Any, *rest: Any) -> bytes:
+        kept.extend(m for m in made if isinstance(m, Prediction))
+        return usual(names, made, *rest)
+
+    monkeypatch.setattr(shards, "part_table", noted)
+    count(save(tmp_path / "m.ckpt", num_classes=2), photos, tmp_path / "out")
+    assert len(kept) == 10 and all(p.density is None and len(p.class_counts) == 2 for p in kept)
+
+
+@pytest.mark.parametrize("shard", [0, -4, "4"])
+def test_a_damaged_manifest_is_refused(tmp_path: Path, photos: Path, shard: object) -> None:
+    model, out = save(tmp_path / "m.ckpt"), tmp_path / "out"
+    count(model, photos, out)
+    table = parquet.read_table(out / "manifest.parquet")
+    about = {**json.loads(table.schema.metadata[manifests.ABOUT]), "shard": shard}
+    parquet.write_table(table.replace_schema_metadata({manifests.ABOUT: json.dumps(about)}), out / "manifest.parquet")
+    with pytest.raises(ConfigError, match="is damaged or of another version"):
+        count(model, photos, out, resume=True)
+    with pytest.raises(ConfigError, match="a shard is a number of images, 1 or more, not 0"):
+        count(model, photos, tmp_path / "new", shard=0)

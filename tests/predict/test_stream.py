@@ -26,6 +26,7 @@ from papm import checkpoint, models
 from papm.checkpoint import ModelSpec
 from papm.cli.main import main
 from papm.errors import ConfigError, DataError, WriteError
+from papm.predict.columns import Columns
 from papm.predict.job import Wanted
 from papm.predict.prediction import Prediction
 from papm.predict.stream import Address, Stream, address_of
@@ -88,6 +89,8 @@ def camera() -> Iterator[Camera]:
 class Slow:
     """Counts the brightness of a frame, in its own time."""
 
+    columns = Columns(ends=True)
+
     def __init__(self, takes: float = 0.0) -> None:
         self.takes = takes
 
@@ -122,7 +125,7 @@ def test_counts_are_written_as_they_come(camera: Camera, tmp_path: Path) -> None
     folder = tmp_path / "streams" / f"127.0.0.1_{camera.server_port}_gate"
     for number, made in enumerate(watching.counts(), start=1):
         table = rows(folder / "counts.csv")
-        assert len(table) == number and list(table[0]) == ["time", "seconds", "count"]
+        assert len(table) == number and list(table[0]) == ["time", "seconds", "count", "low", "high"]
         assert float(table[-1]["count"]) == pytest.approx(made.prediction.count, abs=1e-3)
         assert table[-1]["time"] == made.time and made.time.endswith("Z")
         if number == 3:
@@ -237,7 +240,7 @@ def test_a_table_that_grows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
     path = tmp_path / "new" / "t.csv"
     with Table(path) as table:
         table.add(["a", "b"], [[1, "=x"], [2, "y\nz"]])
-        table.add(["a", "c"], [[3, 4]])  # a column that is new stays out
+        table.add(["a", "b"], [[3, None]])
     with Table(path) as table:
         table.add(["a", "b"], [[5, ""]])
     assert [tuple(r.values()) for r in rows(path)] == [("1", "'=x"), ("2", "y\nz"), ("3", ""), ("5", "")]
@@ -252,6 +255,8 @@ def test_a_table_that_grows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
     assert path.read_bytes() == before
     with Table(path) as table, pytest.raises(ConfigError, match="has other columns than this result"):
         table.add(["x"], [[1]])
+    with Table(path) as table, pytest.raises(ConfigError, match="has other columns than this result"):
+        table.add(["a"], [[1]])
     assert path.read_bytes() == before
 
 

@@ -21,8 +21,8 @@ from papm.data.base import Dataset
 from papm.data.resize import Resize
 from papm.engine.profile import _blurred, _noisy, _scaled, profile_of
 from papm.errors import CheckpointError, ConfigError
-from papm.inference import CountInterval, Inference
-from papm.likeness import Profile, appearance
+from papm.inference import MOST_CHECKED, CountInterval, Inference
+from papm.likeness import KINDS, MOST_AXES, MOST_CHANNELS, Change, Features, Profile, Usual, appearance
 from papm.predict.ensemble import Ensemble
 from papm.predict.predictor import Counter
 from papm.predict.results import summary
@@ -222,6 +222,28 @@ def test_appearance_knows_contrast_from_detail() -> None:
     before, after = appearance(image), appearance(flat)
     assert abs(before[:5] - after[:5]).max() < 0.1, "detail is free of contrast"
     assert before[5] - after[5] == pytest.approx(2 * 0.693, abs=0.1), "half the contrast is a quarter of the energy"
+
+
+@pytest.mark.parametrize("kind", ["noise", "blur", "scale"])
+def test_a_stored_profile_may_know_some_changes_only(kind: str) -> None:
+    image = torch.randint(0, 256, (3, 64, 64), dtype=torch.uint8, generator=torch.Generator().manual_seed(0))
+    offset = tuple((appearance(image)[:5] - 9).tolist())
+    usual = Usual((9.0,) * 5, tuple(torch.eye(5).flatten().tolist()), 0.1)
+    other = "noise" if kind == "scale" else "scale"
+    for kinds in ((kind,), KINDS, tuple(k for k in KINDS if k != other)):
+        changes = tuple(Change(k, 2.0, offset if k == kind else (50.0,) * 5, 1.0) for k in kinds)
+        found = counter(Profile({"sharpness": usual}, changes)).predict(image)
+        assert found.unlike == (kind,) and found.warning
+
+
+@pytest.mark.slow
+def test_the_largest_profile_can_be_read_again(tmp_path: Path) -> None:
+    n, axes = MOST_CHANNELS, MOST_AXES
+    square = Usual((0.0,) * (axes + 1), (0.5,) * (axes + 1) ** 2, 1.0)
+    profile = Profile({}, (), Features((0.5,) * n, (0.5,) * n, (0.5,) * (axes * n), square))
+    model = counter(profile, calibrated_on=tuple(f"{k:016x}" for k in range(MOST_CHECKED)))
+    checkpoint.save(tmp_path / "best.ckpt", model.spec, model.network.state_dict())
+    assert checkpoint.load(tmp_path / "best.ckpt")[0].inference == model.inference
 
 
 def test_packing_is_what_an_object_sees_around_it() -> None:

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 import torch
 
+import papm
 from papm import checkpoint, models, ready
 from papm.checkpoint import ModelSpec
 from papm.errors import CheckpointError
@@ -41,7 +42,7 @@ def installed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     info = place / "beach_models-1.0.dist-info"
     info.mkdir(parents=True)
     (info / "METADATA").write_text("Metadata-Version: 2.1\nName: beach-models\nVersion: 1.0\n", encoding="utf-8")
-    lines = "[papm.models]\npebbles = beach_models\nshells = beach_models:s.safetensors\nghost = not_here\n"
+    lines = "[papm.models]\npebbles = beach_models\nshells = beach_models.inner:s.safetensors\nghost = not_here\n"
     (info / "entry_points.txt").write_text(lines, encoding="utf-8")
     write_model(place / "beach_models" / "pebbles.safetensors", CARD.write())
     (place / "beach_models" / "__init__.py").write_text("raise SystemExit('this is run')\n", encoding="utf-8")
@@ -106,6 +107,8 @@ def test_a_model_that_came_with_a_package_is_not_changed(installed: Path, tmp_pa
     before = file.read_bytes()
     with pytest.raises(CheckpointError, match="pebbles is a model that came with a package"):
         checkpoint.change_inference(file, frame=16)
+    with pytest.raises(CheckpointError, match="pebbles is a model that came"):  # before anything is opened or counted
+        papm.calibrate("pebbles", tmp_path / "nothing")
     for name in ("mine.ckpt", "mine.safetensors"):
         checkpoint.change_inference(file, tmp_path / name, frame=16)
         spec, state = checkpoint.load(tmp_path / name)

@@ -11,10 +11,10 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from papm import checkpoint, models
+from papm import checkpoint, models, ready
 from papm.checkpoint import ModelSpec
 from papm.draw import save_png
-from papm.errors import DataError
+from papm.errors import CheckpointError, DataError
 from papm.predict.ensemble import Ensemble
 from papm.predict.predictor import Counter, Source
 from papm.serve.app import application
@@ -125,6 +125,13 @@ def test_what_may_not_be_done(file: Path) -> None:
         with client_of(source, file, store=True) as client:
             assert "of one model" in error(ask(client, "use"))
     assert counter.inference.calibration is None and checkpoint.load(file)[0].inference == counter.spec.inference
+
+
+def test_a_model_that_cannot_be_stored_is_refused_at_the_start() -> None:
+    """Not when a person has checked the images."""
+    for path, why in ((ready.find("cells").path, "cells is a model that came with a package"), ("m.onnx", "no such")):
+        with pytest.raises(CheckpointError, match=why):
+            Calibrator(Blank(), Path(path), store=True)
 
 
 def test_a_point_network_that_counts_otherwise_is_not_calibrated(tmp_path: Path) -> None:

@@ -21,7 +21,7 @@ from papm import checkpoint, data, models
 from papm.checkpoint import ModelSpec
 from papm.data.readers.regions import inside
 from papm.draw import full_scale, save_png
-from papm.inference import Inference
+from papm.inference import Calibration, Inference
 from papm.legend import ticks
 
 pytest.importorskip("uvicorn")
@@ -257,26 +257,28 @@ def test_dots_reset_to_the_models_are_not_checked(visit: Visit, world: Path) -> 
 
 
 def test_several_models_are_shown_apart(visit: Visit, world: Path, tmp_path: Path) -> None:
-    both = papm.Ensemble.load([world / "run", world / "other"], "cpu")
+    factor = Calibration(2.0, 1.9, 2.1, 9, 3.0, 1.0)
+    checkpoint.change_inference(world / "other" / "best.ckpt", world / "twice" / "best.ckpt", calibration=factor)
+    both = papm.Ensemble.load([world / "run", world / "twice"], "cpu")
     found = {p.name: both.predict(p) for p in (world / "photos").iterdir()}
     apart = {n: (max(f.by_model) - min(f.by_model)) / f.count for n, f in found.items()}
     first = found["img2.png"]
     assert first.by_model[0] != pytest.approx(first.by_model[1], rel=0.01)
-    with opened(visit, world, served(world, "other")) as page:
+    with opened(visit, world, served(world, "twice")) as page:
         page.locator(".item").first.click()
         cells = page.locator("#models tbody td").all_inner_texts()
-        assert cells[::2] == ["run", "other"] and [float(c.replace(",", "")) for c in cells[1::2]] == pytest.approx(
+        assert cells[::2] == ["run", "twice"] and [float(c.replace(",", "")) for c in cells[1::2]] == pytest.approx(
             first.by_model, abs=0.5
         )
         assert page.inner_text("#models tfoot td").endswith(f"({100 * apart['img2.png']:.0f} %)")
-        assert page.inner_text("#about").startswith("run + other") and page.is_hidden("#calibration")
+        assert page.inner_text("#about").startswith("run + twice") and page.is_hidden("#calibration")
         page.select_option("#sort", "spread")
         assert page.locator(".item .name").all_inner_texts()[0] == max(apart, key=lambda n: apart[n])
         assert f"models {100 * max(apart.values()):.0f} % apart" in page.locator(".item").first.inner_text()
         with saved(page, "#get-counts", tmp_path).open(newline="") as file:
             row = next(r for r in csv.DictReader(file) if r["image"] == "img2.png")
-        assert [float(row[k]) for k in ("count", "by_run", "by_other", "spread")] == pytest.approx(
-            [first.count, *first.by_model, apart["img2.png"]], abs=1e-3
+        assert [float(row[k]) for k in ("count", "raw_count", "by_run", "by_twice", "spread")] == pytest.approx(
+            [first.count, first.raw_count, *first.by_model, apart["img2.png"]], abs=1e-3
         )
 
 
@@ -555,15 +557,20 @@ def test_checked_images_calibrate_the_model(visit: Visit, checked: Path, tmp_pat
             and "are not here to compare with" in text
         )
         assert float(page.inner_text("#count")) == pytest.approx(plain.count, abs=0.06)  # nothing is changed yet
+        held: list[Any] = []
+        page.route("**/api/count", lambda route: held.append(route))
+        page.set_input_files("#files", checked / "photos" / "0.png")  # 0-2.png is being counted meanwhile
+        until(lambda: page.inner_text("#status").startswith("6 of 7") and len(held) == 1)
         page.click("#calibration-use")
         until(lambda: "raw count" in page.inner_text("#count-note"))
+        held[0].continue_()
+        page.unroute("**/api/count")
         factor = float(page.inner_text("#count")) / plain.count
         assert factor == pytest.approx(2, rel=0.1) and checkpoint.load(file)[0].inference.calibration is None
         assert f"raw count {plain.count:.1f}, calibrated" in page.inner_text("#count-note")
         page.keyboard.press("d")
         marks = [float(t.replace(",", "")) for t in page.locator("#scale li").all_inner_texts()]
         assert marks == ticks(factor * full_scale(plain.density) * 100**2 / plain.stride**2)
-        page.set_input_files("#files", checked / "photos" / "0.png")  # counted anew: 0-2.png
         until(lambda: page.inner_text("#status").startswith("7 of 7"))
         values = page.locator(".item .value").all_inner_texts()
         assert values[6] == values[0].split()[0]

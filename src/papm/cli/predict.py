@@ -87,7 +87,7 @@ def predict(
     one_of("engine", engine, ("plain", "ray"))
     how = How(device, tile, count, precision, beside or (), scale)
     if engine == "ray":
-        refuse_of_ray(roi=roi, save_as=save_as, homography=homography, for_=seconds)
+        refuse_of_ray(roi=roi, save_as=save_as, homography=homography, georeference=georeference or None, for_=seconds)
         return count_many([model], images, out, how, json, resume=resume, **many)
     refuse_of_plain(**many)
     saved = (tuple(save_as or ()), homography, georeference)

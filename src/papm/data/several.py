@@ -15,7 +15,14 @@ from papm.structures import Sample
 ORIGIN = "dataset"  # key of Sample.meta: which of several datasets an image is of
 
 
-def parts_of(spec: str, exists: Callable[[str], bool] = lambda part: Path(part).expanduser().exists()) -> list[str]:
+def _exists(part: str) -> bool:
+    try:
+        return Path(part).expanduser().exists()
+    except (OSError, RuntimeError):  # longer than names are, or of a user that is not here
+        return False
+
+
+def parts_of(spec: str, exists: Callable[[str], bool] = _exists) -> list[str]:
     """What is joined by + in what a user wrote: names of datasets, NAME:FOLDER, folders. A folder's name may hold a +.
 
     >>> parts_of("carpk:data/CARPK+pucpr:data/PUCPR+_devkit/data")

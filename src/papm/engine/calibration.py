@@ -81,9 +81,7 @@ def add_interval(counter: Model, dataset: Dataset | str | Path, **how: Unpack[Ho
 
 def take_away(file: str | Path, out: str | Path | None = None) -> None:
     """Store a model without its calibration and its interval."""
-    place = None if out is None else Path(out).expanduser()
-    path = checkpoint.resolve(Path(file).expanduser())
-    checkpoint.change_inference(path, place, calibration=None, calibrated_on=(), interval=None)
+    checkpoint.change_inference(*_files(file, {"out": out}), calibration=None, calibrated_on=(), interval=None)
 
 
 def _opened(counter: Model, dataset: Dataset | str | Path, how: How) -> tuple[Counter, Dataset]:
@@ -91,6 +89,8 @@ def _opened(counter: Model, dataset: Dataset | str | Path, how: How) -> tuple[Co
         raise ConfigError("a calibration is of one model: calibrate each by itself, and count with them together")
     if isinstance(counter, Counter) and how.get("out") is not None:
         raise ConfigError("out is for a model that is named by its path; give the path in place of the counter")
+    if not isinstance(counter, Counter):
+        checkpoint.require_changeable(*_files(counter, how))
     model = counter if isinstance(counter, Counter) else Counter.load(counter)
     if isinstance(dataset, Dataset):
         return model, dataset
@@ -99,7 +99,7 @@ def _opened(counter: Model, dataset: Dataset | str | Path, how: How) -> tuple[Co
 
 def _counted(counter: Model, model: Counter, images: Dataset, how: How, keys: tuple[str, ...] = ()) -> Evaluation:
     """Counts of images that the model has not seen."""
-    folder = checkpoint.resolve(Path(counter).expanduser()).parent if isinstance(counter, str | Path) else None
+    folder = _files(counter, how)[0].parent if isinstance(counter, str | Path) else None
     require_unseen(images, model.spec.config, folder, keys)
     rule = not set(how.get("options") or {}) & set(OPTIONS)
     return count_split(model, images, False, rule, how.get("on_item"), how.get("on_tile"))
@@ -109,9 +109,13 @@ def _store(counter: Model, model: Counter, how: How, **contract: Any) -> None:
     """Let the model count so, and store it where it came from or at `out`."""
     model.change(**contract)
     if isinstance(counter, str | Path):
-        out = how.get("out")
-        file = checkpoint.resolve(Path(counter).expanduser())
-        checkpoint.change_inference(file, None if out is None else Path(out).expanduser(), **contract)
+        checkpoint.change_inference(*_files(counter, how), **contract)
+
+
+def _files(model: str | Path, how: How) -> tuple[Path, Path | None]:
+    """Where a model is, and where it is to be stored instead."""
+    out = how.get("out")
+    return checkpoint.resolve(Path(model).expanduser()), None if out is None else Path(out).expanduser()
 
 
 def _checked(data: str, split: str | None, options: Mapping[str, Any]) -> Dataset:

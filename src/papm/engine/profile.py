@@ -63,7 +63,7 @@ def profile_of(network: torch.nn.Module, dataset: Dataset, config: TrainConfig, 
         return None
     usual = {name: _usual(seen.appearance[:, part], HARDLY) for name, part in GROUPS.items()}
     features = None if seen.features is None else _features(seen.features)
-    few = [dataset[k].image.cpu() for k in chosen[:: max(1, len(chosen) // CHANGED)]]
+    few = [middle(dataset[k].image.cpu(), SIDE) for k in chosen[:: max(1, len(chosen) // CHANGED)]]
     changes = _changes(few, seen.appearance[:, GROUPS["sharpness"]], usual["sharpness"])
     return Profile(usual, changes, features, max(seen.packing), len(chosen))
 
@@ -141,11 +141,11 @@ def _features(rows: Matrix) -> Features | None:
 def _changes(images: Sequence[Tensor], rows: Matrix, usual: Usual) -> tuple[Change, ...]:
     """What each change adds to the detail of images, on average; how far the training images, [n, 5], go in its direction."""
     part = GROUPS["sharpness"]
+    before = [appearance(image)[part] for image in images]
 
     def added(change: Callable[[Tensor], Tensor], side: float) -> tuple[float, ...]:
-        views = [middle(image, max(16, round(side))) for image in images]
-        away = np.mean([appearance(change(v))[part] - appearance(image)[part] for v, image in zip(views, images)], 0)
-        return tuple(away.tolist())
+        after = [appearance(change(middle(image, max(16, round(side)))))[part] for image in images]
+        return tuple(np.mean(np.subtract(after, before), 0).tolist())
 
     added_by: tuple[tuple[str, float, tuple[float, ...]], ...] = (
         *(("scale", f, added(partial(_scaled, factor=f), VIEW / f)) for f in FACTORS),

@@ -24,11 +24,9 @@ class Columns:
     def of(cls, predictions: Sequence[Prediction], classes: Names = None) -> Columns:
         """The columns that some of these predictions have something to say in."""
         number = max((len(p.class_counts) for p in predictions), default=0)
-        if classes is not None and len(classes) < number:
-            raise DataError(f"{len(classes)} class names for {number} classes: name every class")
         raw, ends = (any(getattr(p, k) is not None for p in predictions) for k in ("raw_count", "interval"))
         models = next((p.models for p in predictions if p.models), ())
-        return cls(raw, ends, tuple(map(str, range(number) if classes is None else classes[:number])), models)
+        return cls(raw, ends, class_names(number, classes), models)
 
     @property
     def names(self) -> list[str]:
@@ -50,6 +48,13 @@ class Columns:
         ends = [*(p.interval or (None, None))] * self.ends
         each = [*apart, *[0.0] * (len(self.classes) - len(apart)), *p.by_model]
         return [None if value is None else decimals(value) for value in (*cells, *ends, *each)]
+
+
+def class_names(number: int, classes: Names = None) -> tuple[str, ...]:
+    """So many names of classes; numbers where nobody names them."""
+    if classes is not None and len(classes) < number:
+        raise DataError(f"{len(classes)} class names for {number} classes: name every class")
+    return tuple(map(str, range(number) if classes is None else classes[:number]))
 
 
 def decimals(value: float) -> float:

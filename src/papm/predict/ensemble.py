@@ -13,6 +13,7 @@ from torch import Tensor
 from papm import checkpoint
 from papm.errors import ConfigError
 from papm.predict.assemble import Agreed, Seen, calibrated, predicted
+from papm.predict.columns import Columns
 from papm.predict.prediction import Prediction
 from papm.predict.predictor import Counter
 from papm.predict.results import image_names
@@ -52,6 +53,12 @@ class Ensemble(Predictor):
         """What the first model is."""
         return self.members[0].spec
 
+    @property
+    def columns(self) -> Columns:
+        """What tables say of every image: `Counter.columns`, and the count of each model; the mean has no interval."""
+        first, *rest = each = [member.columns for member in self.members]
+        return Columns(any(c.raw for c in each), False, first.classes, self.names) if rest else first
+
     def _predict(self, image: Tensor, asked: Asked) -> Prediction:
         """The mean of all counts, where the first model sees the objects; `by_model` says what each of them counted."""
         first, *rest = self.members
@@ -60,7 +67,7 @@ class Ensemble(Predictor):
         counts, apart, doubts = zip(*found)
         doubt = next((d for d in doubts if d["warning"]), doubts[0])
         if not rest:
-            return replace(first.calibrated(predicted(seen, points)), models=self.names)
+            return first.calibrated(predicted(seen, points))
         agreed = Agreed(fmean(counts), tuple(fmean(each) for each in zip(*apart)))
         made = predicted(seen, points, agreed)
         factors = [member.inference.factor for member in self.members]

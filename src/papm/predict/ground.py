@@ -25,6 +25,7 @@ Array = NDArray[np.float64]
 LARGEST = 1_000_000  # bytes of a file with a matrix or pairs
 FLAT = 1e-12  # of a matrix: a smaller determinant, of columns of length 1, maps all onto a line
 APART = 1e-6  # of pairs, normalised: a smaller singular value leaves the matrix open
+FARTHEST = 1e100  # coordinates of pairs: squares of larger ones overflow
 NEAR = 1e-9  # how near the horizon a point has no place any more
 FORMS = "three lines of three numbers (a matrix), or four lines or more of x, y, X, Y (pixels and map coordinates of a point)"
 
@@ -86,12 +87,12 @@ class Homography(Brief):
         >>> Homography.fit(square, square * 3).place(np.array([[5.0, 2.0]]), (10, 10)).round(6).tolist()
         [[15.0, 6.0]]
         """
-        if not (np.isfinite(pixels).all() and np.isfinite(places).all()):
-            raise DataError("a coordinate of a pair is not a finite number")
+        if not (np.abs(pixels).max() < FARTHEST and np.abs(places).max() < FARTHEST):  # nor of one that is no number
+            raise DataError(f"a coordinate of a pair is no number below {FARTHEST:g}")
         (a, to_a), (b, to_b) = _normalised(pixels), _normalised(places)
         p, zero = _homogeneous(a), np.zeros((len(a), 3))
         rows = np.concatenate([np.hstack([p, zero, -b[:, :1] * p]), np.hstack([zero, p, -b[:, 1:] * p])])
-        _, values, basis = np.linalg.svd(rows)
+        _, values, basis = np.linalg.svd(np.linalg.qr(rows, mode="r"))  # [≤ 9, 9], however many pairs
         inner = basis[-1].reshape(3, 3)
         if values[7] < APART * values[0] or abs(np.linalg.det(inner)) < APART:
             raise DataError(

@@ -21,6 +21,7 @@ from papm.likeness import Vector
 from papm.models import Network
 from papm.models.lite import fold
 from papm.predict.assemble import Seen, View, calibrated, predicted
+from papm.predict.columns import Columns, class_names
 from papm.predict.outputs import COUNTS as COUNTS
 from papm.predict.outputs import class_counts as class_counts
 from papm.predict.outputs import counts as counts
@@ -30,7 +31,7 @@ from papm.predict.prediction import Prediction
 from papm.predict.scale import check_scale, factor, seen_size, shrunk_too_much
 from papm.predict.source import Asked, Predictor
 from papm.predict.source import Source as Source
-from papm.predict.tiling import Tile, check, computed_pixels, infer, infer_together, side_of
+from papm.predict.tiling import LIMITS, Tile, check, computed_pixels, infer, infer_together, side_of
 from papm.predict.unlike import Pooled, listening, unlike
 from papm.structures import DensityOutput, PointProposals
 
@@ -123,6 +124,13 @@ class Counter(Predictor):
         """Count by another contract from now on: `calibration`, `interval`."""
         self.inference = self.network.inference = dataclasses.replace(self.inference, **contract)
 
+    @property
+    def columns(self) -> Columns:
+        """What tables say of images: of every image the same, also where some have no interval."""
+        contract, number = self.inference, self.network.num_classes
+        classes = class_names(number, contract.classes or None) if number > 1 else ()
+        return Columns(contract.calibration is not None, contract.interval is not None and self.scale is None, classes)
+
     def seen_size(self, size: tuple[int, int], name: str = "image") -> tuple[int, int]:
         """(H, W) at which an image of `size` is counted."""
         return seen_size(size, self.resize, self.scale, name, self.inference.scales)
@@ -138,12 +146,23 @@ class Counter(Predictor):
         """Images that the network sees at one size, and whole, go through it together."""
         views = [self._view(image, asked) for image, asked in images]
         size, asked = views[0].size, images[0][1]
-        if len(views) == 1 or any(v.size != size for v in views) or side_of(self.network, size, self.tile) is not None:
-            return [self.calibrated(predicted(self._through(v, asked), asked.points)) for v in views]
+        most = self._together(size) if len(views) > 1 and all(v.size == size for v in views) else 1
+        if most == 1:
+            each = [self._through(v, asked) for v in views]
+        else:
+            each = [seen for k in range(0, len(views), most) for seen in self._at_once(views[k : k + most])]
+        return [self.calibrated(predicted(seen, asked.points)) for seen in each]
+
+    def _together(self, size: tuple[int, int]) -> int:
+        """How many images of (H, W) go through the network at once: no more pixels than of one that it takes whole."""
+        if side_of(self.network, size, self.tile) is not None:
+            return 1
+        return max(1, LIMITS.get(self.device.type, LIMITS["cuda"]).pixels // computed_pixels(self.network, size))
+
+    def _at_once(self, views: Sequence[View]) -> list[Seen]:
         with self._listening() as heard:
             outputs = infer_together(self.network, torch.stack([v.image for v in views]), self.precision)
-        each = [self._seen(v, out, heard.mean(k)) for k, (v, out) in enumerate(zip(views, outputs))]
-        return [self.calibrated(predicted(seen, asked.points)) for seen in each]
+        return [self._seen(v, out, heard.mean(k)) for k, (v, out) in enumerate(zip(views, outputs))]
 
     def calibrated(self, made: Prediction) -> Prediction:
         """A prediction with the calibration and the interval of the model, where it has them.

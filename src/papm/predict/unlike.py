@@ -138,10 +138,12 @@ def _changed(profile: Profile, seen: Vector, excess: dict[str, float], scale: fl
     if first is None or left[first] > min(1.0, BETTER * excess["sharpness"]) or (first.kind == "scale" and strange):
         finer = float((detail - np.asarray(usual.mean))[:2].sum()) > 0
         return "sharpness", f"its finest detail is {'stronger' if finer else 'weaker'}"
+    if first.kind == "noise":
+        return first.kind, "it is noisier"
     other = best.get("scale" if first.kind == "blur" else "blur")
     doubtful = other is not None and best["scale"].amount > 1 and left[other] < ALIKE * left[first] + 0.1
-    if first.kind == "noise" or (first.kind == "blur" and not doubtful):
-        return first.kind, "it is less sharp" if first.kind == "blur" else "it is noisier"
+    if first.kind == "blur" and not doubtful:
+        return first.kind, "it is less sharp"
     larger = best["scale"].amount
     how = f"{larger:.2g} times as large as" if larger > 1 else f"{1 / larger:.2g} times smaller than"
     if doubtful:  # in photographs, where detail has every size, these two look the same

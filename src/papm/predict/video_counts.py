@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from statistics import fmean
 from typing import Any
@@ -14,6 +14,7 @@ from torch import Tensor
 from papm.draw import overlay, stamped
 from papm.errors import DataError
 from papm.predict.folder import dimmed
+from papm.predict.journal import light
 from papm.predict.prediction import Prediction
 from papm.predict.results import summary, write_frames, write_points
 from papm.predict.source import Source
@@ -63,7 +64,7 @@ class CountedVideo(Brief):
     def keep(self, frame: Frame, found: Prediction, picture: Tensor | None) -> None:
         """Remember a frame, and its picture where it is the fullest or the emptiest so far."""
         self.frames.append((frame.number, frame.seconds))
-        self.predictions.append(replace(found, density=None, by_class=tuple(found.class_counts)))
+        self.predictions.append(light(found))
         if picture is None:
             return
         if "most" not in self.shown or found.count > self.shown["most"][0]:

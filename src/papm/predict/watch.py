@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 import os
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -16,11 +15,12 @@ from torch import Tensor
 from papm.data.readers.regions import open_regions
 from papm.draw import from_pil, save_png
 from papm.errors import ConfigError, DataError, WriteError
+from papm.predict.ensemble import Ensemble
 from papm.predict.folder import dimmed
 from papm.predict.job import Wanted
 from papm.predict.prediction import Prediction
-from papm.predict.results import COUNTS, POINTS, classes_of, count_table, csv_bytes, file_names, point_table, summary
-from papm.predict.source import Source
+from papm.predict.predictor import Counter
+from papm.predict.results import COUNTS, POINTS, csv_bytes, file_names, point_table, summary
 from papm.predict.stream import Address, Stream, address_of
 from papm.text import n_of
 
@@ -58,7 +58,11 @@ class Watch:
     """Counts in a stream and writes `streams/NAME/`: counts.csv and points.csv, which grow, and latest.png."""
 
     def __init__(
-        self, address: Address, wanted: Wanted, open: Callable[[], Source], pauses: tuple[float, float] | None = None
+        self,
+        address: Address,
+        wanted: Wanted,
+        open: Callable[[], Counter | Ensemble],
+        pauses: tuple[float, float] | None = None,
     ) -> None:
         if wanted.resume or wanted.save_as:
             raise ConfigError("--resume and --save-as are for files; the tables of a stream go on by themselves")
@@ -73,15 +77,15 @@ class Watch:
     def counts(self) -> Iterator[Moment]:
         """Each count, as soon as it is written. Ends after `wanted.seconds`, or never."""
         begin = time.monotonic()
-        end, due = begin + self.wanted.seconds, begin
+        end, due, columns = begin + self.wanted.seconds, begin, self.counter.columns
         with self.stream, Table(self.folder / COUNTS) as counts, Table(self.folder / POINTS) as points:
             while due < end and (image := self.stream.newest(end)) is not None:
                 seconds = time.monotonic() - begin
                 made = self._one(image, seconds)
-                names, (row,) = count_table([made.prediction], classes_of([made.prediction]))
                 if self.wanted.points:
                     points.add(*point_table([made.prediction]))
-                counts.add(["time", "seconds", *names[1:]], [[made.time, made.seconds, *row[1:]]])
+                row = [made.time, made.seconds, *columns.row(made.prediction)]
+                counts.add(["time", "seconds", *columns.names], [row])
                 self.number += 1
                 yield made
                 due = max(due + self.wanted.every, time.monotonic())  # what could not be counted in time is left out
@@ -110,34 +114,31 @@ class Table:
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        self.header: list[str] = []
         self._stream: IO[bytes] | None = None
 
     def add(self, header: Sequence[str], rows: Sequence[Sequence[Any]]) -> None:
-        """Append rows; a column that the table does not have is left out, one that the rows lack is empty."""
+        """Append rows; the header is that of every row."""
         try:
             if self._stream is None:
                 self._stream = self._open(header)
-            known = [dict(zip(header, row)) for row in rows]
-            self._write(b"".join(csv_bytes([row.get(k, "") for k in self.header]) for row in known))
+            self._write(b"".join(map(csv_bytes, rows)))
         except OSError as error:
             raise WriteError(f"{self.path}: cannot be written ({error.strerror or error})") from None
 
     def _open(self, header: Sequence[str]) -> IO[bytes]:
         self.path.parent.mkdir(parents=True, exist_ok=True)
         stream = self.path.open("a+b", buffering=0)
+        head = csv_bytes(header)
         stream.seek(0)
-        first = stream.readline(100_000)
-        self.header = next(csv.reader([first.decode(errors="replace")]), [])
-        if first.endswith(b"\n"):
-            if self.header != list(header):
-                stream.close()
-                raise ConfigError(f"{self.path}: has other columns than this result; choose another --out")
+        first = stream.read(len(head))
+        if not head.startswith(first):
+            stream.close()
+            raise ConfigError(f"{self.path}: has other columns than this result; choose another --out")
+        if first == head:
             _drop_half_a_line(stream)
-            return stream
-        self.header = list(header)
-        stream.truncate(0)
-        stream.write(csv_bytes(header))
+        else:  # nothing, or what a kill has left
+            stream.truncate(0)
+            stream.write(head)
         return stream
 
     def _write(self, lines: bytes) -> None:

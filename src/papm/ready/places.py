@@ -66,12 +66,13 @@ def known() -> dict[str, Path]:
 def _file_of(point: EntryPoint) -> Path | None:
     """The file that an entry point names; None where its package is not here."""
     package, _, file = point.value.partition(":")
+    first, *inner = package.strip().split(".")  # to find a package inside another would run the outer one
     try:
-        spec = importlib.util.find_spec(package.strip())
+        spec = importlib.util.find_spec(first)
     except (ImportError, ValueError, AttributeError):
         return None
     folders = [] if spec is None else list(spec.submodule_search_locations or ())
-    return Path(folders[0]) / (file.strip() or f"{point.name}{SUFFIX}") if folders else None
+    return Path(folders[0], *inner) / (file.strip() or f"{point.name}{SUFFIX}") if folders else None
 
 
 def find(name: str) -> Ready:

@@ -25,6 +25,7 @@ from papm.errors import ConfigError, DataError, PapmError, WriteError
 from papm.inference import CALIBRATED, MOST_CHECKED, Calibration
 from papm.predict.predictor import Counter, Source
 from papm.serve.counting import plain_name
+from papm.untrusted import is_whole
 
 LARGEST = 2_000_000  # bytes of a request: MOST_CHECKED images with long names
 THEN = ("show", "use", "store", "off")
@@ -40,6 +41,8 @@ class Calibrator:
     def __init__(self, source: Source, file: Path | None = None, *, use: bool = False, store: bool = False) -> None:
         self.counter = source if isinstance(source, Counter) else None
         self.file, self.use, self.store = file, use or store, store and file is not None
+        if store and file is not None:
+            checkpoint.require_changeable(file)
         self.first = {} if self.counter is None else {k: getattr(self.counter.inference, k) for k in CALIBRATED}
         self.stored = False  # by us
 
@@ -132,7 +135,7 @@ def _checked(image: Any) -> tuple[Fingerprint, float]:
 
     name = plain_name(entry("name", lambda v: isinstance(v, str)))
     key = entry("key", lambda v: isinstance(v, str) and re.fullmatch(r"[0-9a-f]{16}", v) is not None)
-    size = entry("bytes", lambda v: isinstance(v, int) and not isinstance(v, bool) and 0 < v < 1 << 50)
+    size = entry("bytes", lambda v: is_whole(v, 1, 1 << 50))
     counted, truth = (float(entry(word, _is_count)) for word in ("counted", "truth"))
     return Fingerprint(name, size, key, truth), counted
 

@@ -68,6 +68,10 @@ class Manifest:
     shard: int  # images in a shard; the last may have fewer
     columns: Columns
 
+    def __post_init__(self) -> None:
+        if self.shard < 1:
+            raise ConfigError(f"a shard is a number of images, 1 or more, not {self.shard}")
+
     @property
     def shards(self) -> int:
         """How many there are."""
@@ -85,8 +89,6 @@ class Manifest:
 
 def plan(asked: Mapping[str, Any], images: Sequence[str], columns: Columns, shard: int | None = None) -> Manifest:
     """The manifest of a sorted list of images."""
-    if shard is not None and shard < 1:
-        raise ConfigError(f"a shard is a number of images, 1 or more, not {shard}")
     listed = hashlib.sha256()
     for address in images:
         try:
@@ -94,7 +96,8 @@ def plan(asked: Mapping[str, Any], images: Sequence[str], columns: Columns, shar
         except UnicodeEncodeError:
             raise DataError(f"{address!r}: the name is not UTF-8, which Parquet asks for; rename the file") from None
     plain = json.loads(json.dumps(asked))
-    return Manifest(plain, len(images), listed.hexdigest()[:16], shard or shard_size(len(images)), columns)
+    size = shard_size(len(images)) if shard is None else shard
+    return Manifest(plain, len(images), listed.hexdigest()[:16], size, columns)
 
 
 def begin(place: Place, made: Manifest, images: Sequence[str], resume: bool) -> Manifest:

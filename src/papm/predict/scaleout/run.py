@@ -18,7 +18,7 @@ from papm.errors import ConfigError, unknown
 from papm.predict.scaleout import on_ray
 from papm.predict.scaleout.manifest import SUMMARY, Manifest, arrow, begin, part_name, parts_done, plan
 from papm.predict.scaleout.place import Place, list_images
-from papm.predict.scaleout.shard import FAULT, Job, ShardCounter, columns_of
+from papm.predict.scaleout.shard import FAULT, Job, ShardCounter
 from papm.version import __version__
 
 ENGINES = ("ray", "local")  # local: this process counts, shard by shard
@@ -93,7 +93,7 @@ def predict_many(
     job = Job(tuple(_visible(m) for m in models), str(place), device, tile, count, precision, scale, batch)
     counter = job.open_model("cpu" if engine == "ray" else device)
     listed = list_images([os.fspath(p) for p in ([images] if isinstance(images, str | os.PathLike) else images)])
-    manifest = begin(place, plan(job.asked(counter), listed, columns_of(counter), shard), listed, resume)
+    manifest = begin(place, plan(job.asked(counter), listed, counter.columns, shard), listed, resume)
     done = parts_done(place, manifest) if resume else {}
     left = [k for k in range(manifest.shards) if k not in done]
     pace = _Pace(manifest, done, on_shard)

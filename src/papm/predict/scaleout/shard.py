@@ -14,7 +14,7 @@ from papm.errors import ConfigError, DataError, PapmError
 from papm.images import image_size
 from papm.predict.columns import Columns
 from papm.predict.ensemble import Ensemble
-from papm.predict.journal import asked_of
+from papm.predict.journal import asked_of, light
 from papm.predict.prediction import Prediction
 from papm.predict.predictor import Counter
 from papm.predict.scaleout.manifest import ABOUT, Listing, Manifest, arrow, load, part_name
@@ -71,9 +71,9 @@ class ShardCounter:
         names, addresses = self.listing.shard(number)
         batch = min(self.job.batch, _together(addresses[0]))
         readers = FAR_READERS if any(map(is_url, addresses)) else 4 if self._on_gpu else 1
-        made = list(
-            self.counter.predict_each(addresses, read_pixels, asked=Asked(points=False), batch=batch, threads=readers)
-        )
+        asked = Asked(points=False)
+        each = self.counter.predict_each(addresses, read_pixels, asked=asked, batch=batch, threads=readers)
+        made = [light(m) if isinstance(m, Prediction) else m for m in each]  # the maps of a shard would fill the memory
         unexpected = [m for m in made if isinstance(m, Exception) and not isinstance(m, PapmError)]
         if len(unexpected) == len(made) > 1:  # not the images are at fault
             raise unexpected[0]
@@ -132,11 +132,3 @@ def _reason(error: Exception) -> str:
     if isinstance(error, PapmError):
         return str(error)
     return f"{type(error).__name__}: {(str(error).strip().splitlines() or [''])[0][:300]}"
-
-
-def columns_of(counter: Counter | Ensemble) -> Columns:
-    """The columns that a model fills: those that it has for an image of nothing."""
-    import torch
-
-    made = counter.predict(torch.zeros(3, 64, 64, dtype=torch.uint8), points=False)
-    return Columns.of([made], made.classes or None)

@@ -49,8 +49,10 @@ async function ask(then) {
   }
 }
 
-// What was counted already, multiplied by another factor: counts and maps change alike, points stay.
-export function rescale(item, scale) {
+// What was counted, by the factor of now, whichever it was counted with: counts and maps change alike, points stay.
+export function rescale(item) {
+  if (state.model.models?.length > 1) return; // each has a factor of its own
+  const scale = state.model.calibration?.scale ?? null;
   for (const reply of [item.reply, item.region]) {
     if (reply?.count === undefined) continue;
     const had = reply.raw_count === undefined ? null : reply.count / (reply.raw_count || 1);
@@ -67,7 +69,7 @@ export function calibration(changed) {
     if (!made) return changed();
     offer = null;
     state.model.calibration = made.calibration;
-    for (const item of [...state.items, ...state.removed.map((r) => r.item)]) rescale(item, made.calibration?.scale ?? null);
+    for (const item of [...state.items, ...state.removed.map((r) => r.item)]) rescale(item);
     $("calibration-said").textContent = made.stored ? `Stored in ${made.stored}.` : "";
     changed();
   }

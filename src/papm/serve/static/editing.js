@@ -1,5 +1,6 @@
 // Dots and regions of the image that is shown: what a click, a drag and a key do to them.
 
+import { rescale } from "./calibrating.js";
 import { change, redo, undo } from "./history.js";
 import { radius, toImage, toScreen } from "./painting.js";
 import { $, alone, state } from "./state.js";
@@ -135,6 +136,7 @@ export class Editor {
     }
     if (item.roi !== roi) return;
     item.region = found;
+    rescale(item);
     this.changed(item);
   }
 }

@@ -58,10 +58,10 @@ async function pump() {
     item.fault = "";
     refresh(item);
     try {
-      const { max_bytes: most, calibration: used } = state.model;
+      const { max_bytes: most } = state.model;
       if (item.file.size > most) throw new Error(`${item.name}: larger than ${Math.round(most / 1e6)} MB, the most that is taken`);
       item.reply = await (await post("api/count", { image: item.file }, item.stop.signal)).json();
-      rescale(item, used?.scale ?? null); // another one may have been accepted meanwhile
+      rescale(item); // another factor may have been accepted meanwhile
       item.dots = item.kept = item.seen = item.reply.points.map((p) => ({ ...p, own: false }));
       item.state = "done";
       saved.give(item, state.model.classes.length);
