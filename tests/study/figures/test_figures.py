@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -14,13 +15,15 @@ import torch
 from torch import Tensor
 
 from papm import data
+from papm.config import TrainConfig
 from papm.data.click_model import Annotator, annotate_dataset
 from papm.errors import ConfigError, DataError
 from papm.predict.prediction import Prediction
+from papm.predict.predictor import Counter
 from papm.report.charts import Series
 from papm.study.figures import FIGURES, Asked, click_positions, consistency, response_difference, sweep, vehicle_maps
 from papm.study.figures.base import tasks_of
-from papm.study.figures.runs import images, read_runs
+from papm.study.figures.runs import Trained, images, read_runs
 from papm.study.figures.sheet import curves, sheet
 from papm.study.results import read
 
@@ -54,6 +57,24 @@ def test_a_sheet_puts_charts_in_rows_that_do_not_overlap() -> None:
     (ax, ay, aw, ah), (bx, by, *_), (cx, cy, *_) = boxes
     assert by == ay and bx >= ax + aw and cx == ax and cy > ay + ah
     assert all(x + w <= float(root.attrib["width"]) and y + h <= float(root.attrib["height"]) for x, y, w, h in boxes)
+
+
+def test_networks_are_compared_inside_the_regions_of_images(monkeypatch: pytest.MonkeyPatch) -> None:
+    """TRANCOS: dots and evaluation end at the region's border, and so must what a figure shows and measures."""
+    whole = data.open("synthetic", train=1, test=1)["test"][0]
+    region = torch.zeros(whole.size, dtype=torch.bool)
+    region[:, : whole.size[1] // 2] = True
+    sample = replace(whole, roi_source=lambda: region)
+
+    class Everything:
+        def predict(self, image: Tensor, *, name: str, roi: Tensor | None = None) -> Prediction:
+            assert roi is not None and roi.equal(region)
+            return Prediction(1.0, whole.size, None, 1, whole.points, name=name)
+
+    monkeypatch.setattr(Counter, "load", lambda *_: Everything())
+    (found,) = Trained(Path("run"), TrainConfig(), "cpu").predict([sample])
+    inside = int(sample.counted.sum())
+    assert 0 < inside < whole.count and consistency.offsets([found], [sample]).sums[0, 4] == inside
 
 
 # -- responses -----------------------------------------------------------------------------------------------------------

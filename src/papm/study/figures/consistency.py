@@ -58,7 +58,7 @@ def offsets(predictions: Sequence[Prediction], samples: Sequence[Sample]) -> Off
 
 
 def _sums(prediction: Prediction, sample: Sample) -> tuple[float, ...]:
-    centres = sample.points_inside
+    centres = sample.points[sample.inside & sample.counted]
     if prediction.points is None or not len(prediction.points) or not len(centres):
         return 0, 0, 0, 0, len(centres)
     radius = (spacing(centres, 1, alone=2 * FARTHEST) / 2).clamp(max=FARTHEST)

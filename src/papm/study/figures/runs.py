@@ -48,8 +48,8 @@ class Trained:
         return NAMES.get(self.config.method, self.config.method)
 
     def predict(self, samples: Iterable[Sample]) -> list[Prediction]:
-        """What it finds in each image."""
-        return [self.counter.predict(s.image, name=s.name) for s in samples]
+        """What it finds in each image, in its region where it has one."""
+        return [self.counter.predict(s.image, name=s.name, roi=s.roi) for s in samples]
 
 
 def read_runs(asked: Asked) -> list[Trained]:
@@ -91,6 +91,8 @@ def images(asked: Asked, runs: Sequence[Trained]) -> Dataset:
 def some(dataset: Dataset, count: int) -> list[Sample]:
     """So many images from the emptiest to the fullest, those without objects left out."""
     full = [s for s in dataset if s.count]
+    if not full:
+        raise DataError(f"{dataset.name}: no image of '{dataset.split}' has objects to show")
     return [full[k] for k in spread([s.count for s in full], count)]
 
 
