@@ -10,7 +10,7 @@ import pytest
 import yaml
 
 from papm import config as configuration
-from papm.engine import run_folder
+from papm.engine import auto, run_folder
 from papm.errors import ConfigError, DataError, PapmError
 from papm.study import run, tables, training
 from papm.study.results import Result
@@ -249,6 +249,17 @@ def test_several_studies_share_trainings_and_first_seeds_come_first(tmp_path: Pa
     assert [t.seed for t in tasks] == [0, 0, 1, 1] and len({t.folder for t in tasks}) == 4
     shared = next(t for t in tasks if "gaussian" in t.name)
     assert shared.metrics == ("mae", "game1") and shared.evaluations == ("game",)
+
+
+def test_each_of_several_studies_has_its_own_seeds(tmp_path: Path) -> None:
+    other = study(seeds=[0, 1], rows=[{"name": "C", "method": "dm-count"}])
+    tasks = run.plan_all([study(), other], [], request(tmp_path))
+    assert [(t.cell.row, t.seed) for t in tasks] == [("A", 0), ("B", 0), ("C", 0), ("C", 1)]
+
+
+def test_the_rule_leaves_to_the_data_all_that_papm_train_does() -> None:
+    for cell in tables.load("rule").cells:
+        assert {*training.by_data(cell.settings), "select"} == set(auto.CHOSEN)
 
 
 def test_studies_without_data_are_left_out_of_several(tmp_path: Path) -> None:

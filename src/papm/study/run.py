@@ -34,7 +34,7 @@ class Request:
     weights: Mapping[str, str] = field(default_factory=dict)  # backbone → imagenet, none or a file; "": all others
     out: Path = Path("runs")
     results: Path = Path("results")
-    seeds: tuple[int, ...] = (0,)  # none: those of the tiers
+    seeds: tuple[int, ...] = ()  # none: those of the tiers, or of the study
     select: str = "last"
     again: bool = False
     tiers: tuple[int, ...] = ()  # of the study; none: all cells
