@@ -11,7 +11,9 @@ from typing import Any
 import pytest
 from scipy import stats
 
+from papm.engine.build import recipe_of
 from papm.errors import ConfigError
+from papm.methods import RECIPE
 from papm.study import tables, training
 from papm.study.claims import Judged, in_words, judge
 from papm.study.results import Result
@@ -126,6 +128,20 @@ def test_what_is_missing_or_of_another_recipe_is_not_measured() -> None:
     assert zero.verdict == "not confirmed" and eight.verdict == "not measured" and eight.figures == "–"
     old = first([result("dm-count", HARD, recipe="8"), result("al-papm", [1.0] * 4)], BELOW)
     assert old.verdict == "not measured" and old.remark == "results of different recipes"
+
+
+def test_a_row_that_sets_an_option_is_compared_with_the_recipe() -> None:
+    """In a sweep one row is the recipe and the others set σ: their results say that their recipe is their own."""
+    sweep = tables.load("hd-papm-shape")
+    results = []
+    for cell in sweep.cells:
+        config = training.configure(cell.settings)
+        errors = HARD if cell.row == "s = 8" else [e + 1 for e in HARD]
+        one = result(str(cell.settings["method"]), errors, recipe=recipe_of(config))
+        values = {**one.values, "dataset": "shanghaitech-a", "backbone": "vgg19"}
+        results.append(replace(one, path=Path(cell.row), values=values, settings=training.asked(cell.settings)))
+    assert {r.values["recipe"] for r in results} == {RECIPE, "own"}
+    assert [j.verdict for j in judge(sweep, results)] == ["confirmed"]
 
 
 def test_claims_about_cells_that_are_left_out_are_left_out() -> None:

@@ -117,7 +117,7 @@ def _judged(study: Study, claim: Claim, columns: tuple[str, ...], groups: Groups
     whole = [g for g in used if g is not None and g.mean(metric) is not None]
     if len(whole) < len(used):
         return Judged(study, claim, columns, "not measured", paper)
-    if len({g.recipe for g in whole}) > 1:
+    if len({g.recipe for g in whole} - {"own"}) > 1:  # "own": what the row sets, as in a sweep of σ
         return Judged(study, claim, columns, "not measured", paper, remark="results of different recipes")
     found = [_difference(claim, other, columns, groups, metric) for other in claim.others]
     verdicts = [_verdict(sign * one.mean, one.half) for one in found]
@@ -192,7 +192,8 @@ def _paired(terms: Sequence[tuple[float, Group]]) -> NDArray[np.float64] | None:
     sizes = {e.size for seeds in errors for e in seeds}
     if len(sizes) != 1 or max(sizes) < 2:
         return None
-    return np.sum([sign * np.mean(seeds, 0) for (sign, _), seeds in zip(terms, errors)], 0)
+    each: NDArray[np.float64] = np.sum([sign * np.mean(seeds, 0) for (sign, _), seeds in zip(terms, errors)], 0)
+    return each
 
 
 def _parts(seed: Seed) -> list[list[Mapping[str, Any]]]:
@@ -223,11 +224,13 @@ def _apart(group: Group, name: str) -> float | None:
 
 def _over_images(seed: Seed, name: str) -> float | None:
     """The variance of the mean over the parts of a seed, usually one."""
-    parts = [[(r.get("intervals") or {}).get(name) for r in part] for part in _parts(seed)]
-    if any(ends is None for part in parts for ends in part):
-        return None
-    each = [statistics.fmean(((high - low) / (2 * NORMAL)) ** 2 for low, high in part) for part in parts]
-    return sum(each) / len(each) ** 2
+    found = []
+    for part in _parts(seed):
+        ends = [e for r in part if (e := (r.get("intervals") or {}).get(name)) is not None]
+        if len(ends) < len(part):
+            return None
+        found.append(statistics.fmean(((high - low) / (2 * NORMAL)) ** 2 for low, high in ends))
+    return sum(found) / len(found) ** 2
 
 
 def counted(found: Sequence[Judged]) -> str:
