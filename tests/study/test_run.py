@@ -12,6 +12,7 @@ import yaml
 from papm import config as configuration
 from papm.engine import auto, run_folder
 from papm.errors import ConfigError, DataError, PapmError
+from papm.methods import RECIPE
 from papm.study import run, tables, training
 from papm.study.results import Result
 from papm.study.tables import Study
@@ -33,8 +34,8 @@ def request(folder: Path, **changes: Any) -> run.Request:
 
 
 def result(settings: dict[str, Any], seed: int = 0, select: str = "last", **more: Any) -> Result:
-    values = {**{k: settings[k] for k in training.NAMED}, "seed": seed, "select": select, "mae": 2.0, **more}
-    return Result(Path("somewhere.json"), values, training.asked(settings))
+    values = {**{k: settings[k] for k in training.NAMED}, "seed": seed, "select": select, "mae": 2.0}
+    return Result(Path("somewhere.json"), {**values, "recipe": RECIPE, **more}, training.asked(settings))
 
 
 def test_first_seeds_first(tmp_path: Path) -> None:
@@ -60,6 +61,20 @@ def test_raw_weights_may_be_watched_where_the_last_are_the_result(tmp_path: Path
     assert task.folder.name == "tiny-gaussian-watch=raw-s0" and {"watch=raw", "select=last"} <= set(words)
     with pytest.raises(ConfigError, match=r"watch=raw .* needs select=last"):
         run.plan(watched, [], request(tmp_path, select="val"))
+
+
+def test_what_an_earlier_recipe_gave_is_trained_again(tmp_path: Path) -> None:
+    """A table is of one recipe: claims are not judged over two. What a row sets is no other recipe."""
+
+    def left(recipe: str) -> list[str]:
+        known = [result({**CELL, "method": "gaussian"}, recipe=recipe)]
+        return [t.cell.row for t in run.plan(study(), known, request(tmp_path))]
+
+    assert left("2") == ["A", "B"] and left("own") == left(RECIPE) == ["B"]
+    task = run.plan(study(), [], request(tmp_path))[0]
+    begin(task)
+    (task.folder / "result.json").write_text(json.dumps({"recipe": "2"}))
+    assert run.plan(study(), [], request(tmp_path))[0].folder.name == f"{task.folder.name}.2"
 
 
 def test_a_result_without_its_evaluation_is_evaluated(tmp_path: Path) -> None:

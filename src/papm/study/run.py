@@ -16,12 +16,13 @@ from papm.data import base, resize
 from papm.engine import auto, run_folder
 from papm.errors import ConfigError, DataError, PapmError
 from papm.files import read_object, write_json
+from papm.methods import RECIPE
 from papm.report.load import read_counted
 from papm.study import training
 from papm.study.cells import Cell, Study
 from papm.study.metrics import EVALUATIONS, METRICS, answered, evaluation_file, with_evaluation
 from papm.study.queue import Command, Job
-from papm.study.results import Result
+from papm.study.results import Result, recipe_of
 
 LONGEST = 100  # characters of a name that says all; beyond, its checksum stands for it
 
@@ -90,7 +91,7 @@ def datasets_given(study: Study, data: Mapping[str, str]) -> tuple[list[str], li
 
 
 def plan(study: Study, results: Sequence[Result], request: Request) -> list[Task]:
-    """The trainings that have no result yet, or all of them (`again`): the first seed of every cell, then the second."""
+    """The trainings without a result of today's recipe, or all of them (`again`): first seeds of every cell first."""
     have, _ = datasets_given(study, request.data)
     tasks: dict[Path, Task] = {}
     for cell, seed in study.wanted(request.tiers, request.seeds):
@@ -127,12 +128,17 @@ def plan_all(studies: Sequence[Study], results: Sequence[Result], request: Reque
 
 
 def _answers(result: Result, settings: Mapping[str, Any], seed: int, select: str, study: Study) -> bool:
-    """Whether a result is that of the training, with every figure that the study has."""
-    if (result.values["seed"], result.values["select"]) != (seed, select):
+    """Whether a result is that of the training, by today's recipe and with every figure that the study has."""
+    if (result.values["seed"], result.values["select"]) != (seed, select) or not _of_today(result.values):
         return False
     if any(m.of(result.values) is None for m in study.figures):
         return False
     return not training.differences(training.asked(settings), result.settings)
+
+
+def _of_today(values: Mapping[str, Any]) -> bool:
+    """Whether a result is of no earlier recipe, which may have changed more than settings say; "own" is what a row sets."""
+    return recipe_of(values) in (RECIPE, "own")
 
 
 def with_weights(settings: Mapping[str, Any], weights: Mapping[str, str]) -> dict[str, Any]:
@@ -183,7 +189,8 @@ def _folder(base: Path, settings: Mapping[str, Any], seed: int, request: Request
         folder = base if number == 1 else base.with_name(f"{base.name}.{number}")
         if not any((folder / mark).exists() for mark in run_folder.MARKS):
             return folder
-        if request.again and (folder / "result.json").exists():
+        done = folder / "result.json"
+        if done.exists() and (request.again or not _of_today(_object(done))):
             continue
         try:
             config = run_folder.stored_config(folder)
