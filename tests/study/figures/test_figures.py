@@ -80,7 +80,9 @@ def test_networks_are_compared_inside_the_regions_of_images(monkeypatch: pytest.
 # -- responses -----------------------------------------------------------------------------------------------------------
 
 
-def fake(folder: str, method: str, noise: float, seed: int, shift: float, kind: str = "map") -> Any:
+def fake(
+    folder: str, method: str, noise: float, seed: int, shift: float, kind: str = "map", moved: str = "ring"
+) -> Any:
     """A network whose responses lie `shift` px right of every centre."""
 
     def predict(samples: Any) -> list[Prediction]:
@@ -95,7 +97,9 @@ def fake(folder: str, method: str, noise: float, seed: int, shift: float, kind: 
             )
         return out
 
-    config = SimpleNamespace(method=method, noise=noise, seed=seed, backbone="tiny", data="synthetic", options={})
+    config = SimpleNamespace(
+        method=method, noise=noise, noise_kind=moved, seed=seed, backbone="tiny", data="synthetic", options={}
+    )
     return SimpleNamespace(folder=Path(folder), config=config, name=method, predict=predict)
 
 
@@ -103,7 +107,7 @@ SCENES = data.open("synthetic", train=1, test=6, size="64", count="3-6", occlusi
 
 
 def drawn(monkeypatch: pytest.MonkeyPatch, module: Any, runs: list[Any]) -> Any:
-    monkeypatch.setattr(module, "read_runs", lambda asked: runs)
+    monkeypatch.setattr("papm.study.figures.runs.read_runs", lambda asked: runs)
     monkeypatch.setattr(module, "images", lambda asked, found: SCENES)
     return module.draw(Asked())
 
@@ -130,6 +134,11 @@ def test_responses_that_moved_differ_and_those_that_stayed_do_not(monkeypatch: p
         ([fake("a", "hd-papm", 4, 0, 0), fake("b", "hd-papm", 8, 0, 0)], "a run trained on exact dots"),
         ([fake("a", "hd-papm", 0, 0, 0)], "at least one on displaced dots"),
         ([fake("a", "p2pnet", 0, 0, 0, "points"), fake("b", "p2pnet", 4, 0, 0, "points")], "no map to compare"),
+        (
+            [fake("a", "gl", 0, 0, 0), fake("b", "gl", 8, 0, 0), fake("c", "gl", 8, 0, 0, moved="disc")],
+            "are disc and ring; this figure needs runs of one",
+        ),
+        ([fake("a", "gl", 0, 0, 0), fake("b", "gl", 0.1, 0, 0, moved="missed")], "are missed; this figure"),
     ],
 )
 def test_runs_that_cannot_be_compared(runs: list[Any], said: str, monkeypatch: pytest.MonkeyPatch) -> None:
