@@ -266,6 +266,12 @@ def test_several_studies_share_trainings_and_first_seeds_come_first(tmp_path: Pa
     assert shared.metrics == ("mae", "game1") and shared.evaluations == ("game",)
 
 
+def test_a_tier_of_several_studies_comes_before_the_next(tmp_path: Path) -> None:
+    other = study(tiers=[{"tier": 1}], rows=[{"name": "C", "method": "dm-count"}])
+    tasks = run.plan_all([study(tiers=TIERS), other], [], request(tmp_path, tiers=(1, 2)))
+    assert [(t.cell.row, t.seed) for t in tasks] == [("B", 0), ("C", 0), ("B", 1), ("A", 0)]
+
+
 def test_each_of_several_studies_has_its_own_seeds(tmp_path: Path) -> None:
     other = study(seeds=[0, 1], rows=[{"name": "C", "method": "dm-count"}])
     tasks = run.plan_all([study(), other], [], request(tmp_path))
