@@ -100,7 +100,8 @@ def _of_proposals(seen: Seen, points: bool, agreed: Agreed | None) -> Prediction
         xy, scores, labels = localize.from_proposals(output, 0)
     limit = xy.new_tensor([size[1], size[0]])
     xy = xy.clamp(min=0).minimum(torch.nextafter(limit, torch.zeros_like(limit)))
-    return Prediction(count, size, points=xy.cpu(), scores=scores.cpu(), labels=labels.cpu(), by_class=apart)
+    by_class = apart if output.expected or agreed else ()
+    return Prediction(count, size, points=xy.cpu(), scores=scores.cpu(), labels=labels.cpu(), by_class=by_class)
 
 
 def _of_map(seen: Seen, points: bool, agreed: Agreed | None) -> Prediction:

@@ -107,24 +107,27 @@ def plan(study: Study, results: Sequence[Result], request: Request) -> list[Task
 
 
 def plan_all(studies: Sequence[Study], results: Sequence[Result], request: Request) -> list[Task]:
-    """The trainings of several studies in one queue, each once: first seeds first; studies without data are left out."""
+    """The trainings of several studies in one queue, each once: tier by tier, first seeds first; studies without data are left
+    out."""
     known = list(dict.fromkeys(d for s in studies for d in s.datasets))
     for name, folder in request.data.items():
         if name not in known:
             names = " and ".join(f"'{s.name}'" for s in studies)
             raise ConfigError(f"--data {name}={folder}: {names} have no such dataset, only {', '.join(known)}")
     tasks: dict[Path, Task] = {}
-    for study in studies:
-        own = {d: request.data[d] for d in study.datasets if d in request.data}
-        if len(studies) > 1 and not own and not any(base.reader(d).make for d in study.datasets):
-            continue
-        for task in plan(study, results, replace(request, data=own)):
+    for tiers in [(t,) for t in request.tiers] or [()]:
+        found: list[Task] = []
+        for study in studies:
+            own = {d: request.data[d] for d in study.datasets if d in request.data}
+            if len(studies) == 1 or own or any(base.reader(d).make for d in study.datasets):
+                found += plan(study, results, replace(request, data=own, tiers=tiers))
+        for task in sorted(found, key=lambda t: t.seed):
             same = tasks.get(task.folder)
             metrics = tuple(dict.fromkeys((*(same.metrics if same else ()), *task.metrics)))
             tasks[task.folder] = replace(task, metrics=metrics)
     if not tasks and len(studies) > 1 and not request.data:
         raise ConfigError(f"these studies need {', '.join(known)}; give --data {known[0]}=FOLDER")
-    return sorted(tasks.values(), key=lambda t: t.seed)
+    return list(tasks.values())
 
 
 def _answers(result: Result, settings: Mapping[str, Any], seed: int, select: str, study: Study) -> bool:
