@@ -13,7 +13,7 @@ from papm import config as configuration
 from papm.engine import auto, run_folder
 from papm.errors import ConfigError, DataError, PapmError
 from papm.methods import RECIPE
-from papm.study import run, tables, training
+from papm.study import queue, run, tables, training
 from papm.study.results import Result
 from papm.study.tables import Study
 
@@ -219,9 +219,9 @@ def test_machine_settings_are_no_part_of_a_training(tmp_path: Path) -> None:
 
 
 def test_complaints(tmp_path: Path) -> None:
-    assert run.complaint(tmp_path / "none") == "it said nothing"
+    assert queue.complaint(tmp_path / "none") == "it said nothing"
     (tmp_path / "log").write_text("step 1\npapm: photos: no such folder\n\n")
-    assert run.complaint(tmp_path / "log") == "photos: no such folder"
+    assert queue.complaint(tmp_path / "log") == "photos: no such folder"
 
 
 def test_study_files_travel_with_the_package() -> None:

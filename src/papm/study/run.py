@@ -293,12 +293,3 @@ def _printed(task: Task, evaluation: str) -> dict[str, Any] | None:
 
 def _object(path: Path) -> dict[str, Any]:
     return read_object(path, "remove the folder of this run and start again")
-
-
-def complaint(log: Path) -> str:
-    """The last thing a job said, for a message."""
-    try:
-        lines = [s.strip() for s in log.read_text(encoding="utf-8", errors="replace").splitlines() if s.strip()]
-    except OSError:
-        return "it said nothing"
-    return lines[-1].removeprefix("papm: ") if lines else "it said nothing"
