@@ -115,7 +115,8 @@ def plan_all(studies: Sequence[Study], results: Sequence[Result], request: Reque
             names = " and ".join(f"'{s.name}'" for s in studies)
             raise ConfigError(f"--data {name}={folder}: {names} have no such dataset, only {', '.join(known)}")
     tasks: dict[Path, Task] = {}
-    for tiers in [(t,) for t in request.tiers] or [()]:
+    rounds: list[tuple[int, ...]] = [(t,) for t in request.tiers]
+    for tiers in rounds or [()]:
         found: list[Task] = []
         for study in studies:
             own = {d: request.data[d] for d in study.datasets if d in request.data}
