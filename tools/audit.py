@@ -8,7 +8,7 @@ python tools/audit.py --online    # and pip-audit, which asks the advisory datab
 from __future__ import annotations
 
 import argparse
-import shutil
+import importlib.util
 import subprocess
 import sys
 import tomllib
@@ -59,8 +59,8 @@ def lax_bounds(allowed: Mapping[str, SpecifierSet], bad: Iterable[Bad]) -> list[
 
 
 def installed() -> dict[str, str]:
-    """Every package of this environment."""
-    return {canonicalize_name(d.metadata["Name"]): d.version for d in metadata.distributions()}
+    """Every package of this environment; what an installation that was stopped left behind has no name."""
+    return {canonicalize_name(name): d.version for d in metadata.distributions() if (name := d.metadata["Name"])}
 
 
 def complaints(root: Path = ROOT, here: bool = False) -> list[str]:
@@ -75,9 +75,17 @@ def complaints(root: Path = ROOT, here: bool = False) -> list[str]:
 
 def online() -> int:
     """What pip-audit says of the lock; 0 where it finds nothing."""
-    if shutil.which("pip-audit") is None:
+    if importlib.util.find_spec("pip_audit") is None:
         raise SystemExit("pip-audit is not installed: pip install pip-audit")
-    command = ["pip-audit", "--disable-pip", "--require-hashes", "-r", str(ROOT / "requirements.lock")]
+    command = [
+        sys.executable,
+        "-m",
+        "pip_audit",
+        "--disable-pip",
+        "--require-hashes",
+        "-r",
+        str(ROOT / "requirements.lock"),
+    ]
     return subprocess.run(command, check=False).returncode
 
 

@@ -1,4 +1,4 @@
-"""`pip install papm` in a fresh environment: does the core work with its nine dependencies and nothing else?
+"""`pip install papm` in a fresh environment: does the core work with its dependencies and nothing else?
 
     python tools/core_install.py       # needs an index with torch; prints sizes and times as JSON
 

@@ -139,7 +139,10 @@ def main() -> None:
     parser = argparse.ArgumentParser(description="Write requirements.lock, or check it.")
     parser.add_argument("--check", action="store_true", help="only compare it with its sources, without the network")
     if not parser.parse_args().check:
-        write()
+        try:
+            write()
+        except (OSError, subprocess.CalledProcessError) as error:
+            raise SystemExit(f"requirements.lock is as it was; making it needs pip and PyPI: {error}") from None
     if found := complaints():
         raise SystemExit("\n".join(found))
     print(f"requirements.lock: {len(pins(LOCK))} packages")

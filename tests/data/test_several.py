@@ -71,6 +71,8 @@ def test_options_go_to_those_that_have_them(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="unknown option of the datasets"):
         data.open_spec(f"{A}+{B}", orign=0.5)
     assert data.open_spec(f"{A}+{B}", max_side=32)["train"][19].size == (32, 32)
+    held = data.open_spec(f"{A}+{B}", holdout=0.5)
+    assert {k: len(d) for k, d in held.items()} == {"train": 10, "test": 10} and len(turns(held["train"].samples)) == 12
     with pytest.raises(DataError, match="several datasets; one is needed here"):
         data.parse_spec(f"{A}+{B}")
 

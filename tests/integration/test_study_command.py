@@ -30,6 +30,7 @@ rows:
 @pytest.fixture
 def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("PAPM_DATA", raising=False)  # it would be trained on
     (tmp_path / "mine.yaml").write_text(MINE, encoding="utf-8")
     # Trainings are processes of their own; they must find the package that is tested.
     import papm

@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import math
 import statistics
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
+from scipy import stats
 
+from papm.engine.build import recipe_of
 from papm.errors import ConfigError
+from papm.methods import RECIPE
 from papm.study import tables, training
 from papm.study.claims import Judged, in_words, judge
 from papm.study.results import Result
@@ -59,7 +63,7 @@ def test_without_the_errors_of_images_the_same_gain_may_be_chance() -> None:
     found = first([result("dm-count", HARD, **ends), result("al-papm", less, **ends)], BELOW)
     assert found.verdict == "not confirmed" and found.remark == "1 seed, images not paired"
     half = 1.96 * math.sqrt(2) * 110 / 3.92
-    assert found.ends == pytest.approx((-1 - half, -1 + half))
+    assert found.ends == pytest.approx((-1 - half, -1 + half), rel=1e-4)
 
 
 def test_of_seeds_that_differ_nothing_is_confirmed() -> None:
@@ -67,8 +71,27 @@ def test_of_seeds_that_differ_nothing_is_confirmed() -> None:
     ours = [result("al-papm", [e - 1 + 8 * k for e in HARD], seed=k) for k in (0, 1)]
     found = first([*base, *ours], BELOW)
     assert found.verdict == "not confirmed" and found.remark.startswith("2 seeds")
-    # Σ of variance / seeds: 0.5/2 + 32/2; image by image nothing differs.
-    assert found.ends is not None and found.ends[1] - found.ends[0] == pytest.approx(2 * 1.96 * math.sqrt(0.25 + 16))
+    # Σ of variance / seeds: 0.5/2 + 32/2; image by image nothing differs. Two seeds know little of their variance.
+    freedom = (0.25 + 16) ** 2 / (0.25**2 + 16**2)
+    half = stats.t.ppf(0.975, freedom) * math.sqrt(0.25 + 16)
+    assert found.ends is not None and found.ends[1] - found.ends[0] == pytest.approx(2 * half)
+
+
+def test_a_training_that_was_repeated_does_not_double_the_images() -> None:
+    """`papm study run --again`: two results of one seed are of the same images."""
+    gain = [0.0, 1.0, 2.0, 3.0]
+    once = [result("dm-count", HARD), result("al-papm", [e - g for e, g in zip(HARD, gain)])]
+    twice = [replace(r, path=Path(f"again-{r.path}")) for r in once]
+    assert first([*once, *twice], BELOW).ends == first(once, BELOW).ends
+    apart = [replace(r, values={**r.values, "errors": "", "intervals": {"mae": [20.0, 130.0]}}) for r in once]
+    again = [replace(r, path=Path(f"again-{r.path}")) for r in apart]
+    assert first([*apart, *again], BELOW).ends == first(apart, BELOW).ends
+
+
+def test_what_is_not_in_the_interval_is_said() -> None:
+    """Several seeds without any interval over images, as of localization."""
+    results = [result(m, HARD, seed=k, errors="") for m in ("dm-count", "al-papm") for k in (0, 1)]
+    assert first(results, BELOW).remark == "2 seeds, without the chance of images"
 
 
 def test_a_claim_against_several_is_as_good_as_against_the_nearest() -> None:
@@ -105,6 +128,20 @@ def test_what_is_missing_or_of_another_recipe_is_not_measured() -> None:
     assert zero.verdict == "not confirmed" and eight.verdict == "not measured" and eight.figures == "–"
     old = first([result("dm-count", HARD, recipe="8"), result("al-papm", [1.0] * 4)], BELOW)
     assert old.verdict == "not measured" and old.remark == "results of different recipes"
+
+
+def test_a_row_that_sets_an_option_is_compared_with_the_recipe() -> None:
+    """In a sweep one row is the recipe and the others set σ: their results say that their recipe is their own."""
+    sweep = tables.load("hd-papm-shape")
+    results = []
+    for cell in sweep.cells:
+        config = training.configure(cell.settings)
+        errors = HARD if cell.row == "s = 8" else [e + 1 for e in HARD]
+        one = result(str(cell.settings["method"]), errors, recipe=recipe_of(config))
+        values = {**one.values, "dataset": "shanghaitech-a", "backbone": "vgg19"}
+        results.append(replace(one, path=Path(cell.row), values=values, settings=training.asked(cell.settings)))
+    assert {r.values["recipe"] for r in results} == {RECIPE, "own"}
+    assert [j.verdict for j in judge(sweep, results)] == ["confirmed"]
 
 
 def test_claims_about_cells_that_are_left_out_are_left_out() -> None:

@@ -50,6 +50,7 @@ def test_the_answer_where_papm_is_better() -> None:
     assert "over 3 seeds" in said[-1]
     alone = answer(table(base=((4.0,), (8.0,)), papm=((4.0,), (5.0,))), PAIRS)
     assert alone[0].endswith("how much of it is chance, one seed each does not say.")
+    assert alone[1].endswith("in 1 of 1 pair, which one seed each does not tell from chance.")
 
 
 def test_the_answer_where_it_is_not() -> None:

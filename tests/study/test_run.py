@@ -10,9 +10,10 @@ import pytest
 import yaml
 
 from papm import config as configuration
-from papm.engine import run_folder
+from papm.engine import auto, run_folder
 from papm.errors import ConfigError, DataError, PapmError
-from papm.study import run, tables, training
+from papm.methods import RECIPE
+from papm.study import queue, run, tables, training
 from papm.study.results import Result
 from papm.study.tables import Study
 
@@ -33,8 +34,8 @@ def request(folder: Path, **changes: Any) -> run.Request:
 
 
 def result(settings: dict[str, Any], seed: int = 0, select: str = "last", **more: Any) -> Result:
-    values = {**{k: settings[k] for k in training.NAMED}, "seed": seed, "select": select, "mae": 2.0, **more}
-    return Result(Path("somewhere.json"), values, training.asked(settings))
+    values = {**{k: settings[k] for k in training.NAMED}, "seed": seed, "select": select, "mae": 2.0}
+    return Result(Path("somewhere.json"), {**values, "recipe": RECIPE, **more}, training.asked(settings))
 
 
 def test_first_seeds_first(tmp_path: Path) -> None:
@@ -60,6 +61,20 @@ def test_raw_weights_may_be_watched_where_the_last_are_the_result(tmp_path: Path
     assert task.folder.name == "tiny-gaussian-watch=raw-s0" and {"watch=raw", "select=last"} <= set(words)
     with pytest.raises(ConfigError, match=r"watch=raw .* needs select=last"):
         run.plan(watched, [], request(tmp_path, select="val"))
+
+
+def test_what_an_earlier_recipe_gave_is_trained_again(tmp_path: Path) -> None:
+    """A table is of one recipe: claims are not judged over two. What a row sets is no other recipe."""
+
+    def left(recipe: str) -> list[str]:
+        known = [result({**CELL, "method": "gaussian"}, recipe=recipe)]
+        return [t.cell.row for t in run.plan(study(), known, request(tmp_path))]
+
+    assert left("2") == ["A", "B"] and left("own") == left(RECIPE) == ["B"]
+    task = run.plan(study(), [], request(tmp_path))[0]
+    begin(task)
+    (task.folder / "result.json").write_text(json.dumps({"recipe": "2"}))
+    assert run.plan(study(), [], request(tmp_path))[0].folder.name == f"{task.folder.name}.2"
 
 
 def test_a_result_without_its_evaluation_is_evaluated(tmp_path: Path) -> None:
@@ -204,9 +219,9 @@ def test_machine_settings_are_no_part_of_a_training(tmp_path: Path) -> None:
 
 
 def test_complaints(tmp_path: Path) -> None:
-    assert run.complaint(tmp_path / "none") == "it said nothing"
+    assert queue.complaint(tmp_path / "none") == "it said nothing"
     (tmp_path / "log").write_text("step 1\npapm: photos: no such folder\n\n")
-    assert run.complaint(tmp_path / "log") == "photos: no such folder"
+    assert queue.complaint(tmp_path / "log") == "photos: no such folder"
 
 
 def test_study_files_travel_with_the_package() -> None:
@@ -249,6 +264,23 @@ def test_several_studies_share_trainings_and_first_seeds_come_first(tmp_path: Pa
     assert [t.seed for t in tasks] == [0, 0, 1, 1] and len({t.folder for t in tasks}) == 4
     shared = next(t for t in tasks if "gaussian" in t.name)
     assert shared.metrics == ("mae", "game1") and shared.evaluations == ("game",)
+
+
+def test_a_tier_of_several_studies_comes_before_the_next(tmp_path: Path) -> None:
+    other = study(tiers=[{"tier": 1}], rows=[{"name": "C", "method": "dm-count"}])
+    tasks = run.plan_all([study(tiers=TIERS), other], [], request(tmp_path, tiers=(1, 2)))
+    assert [(t.cell.row, t.seed) for t in tasks] == [("B", 0), ("C", 0), ("B", 1), ("A", 0)]
+
+
+def test_each_of_several_studies_has_its_own_seeds(tmp_path: Path) -> None:
+    other = study(seeds=[0, 1], rows=[{"name": "C", "method": "dm-count"}])
+    tasks = run.plan_all([study(), other], [], request(tmp_path))
+    assert [(t.cell.row, t.seed) for t in tasks] == [("A", 0), ("B", 0), ("C", 0), ("C", 1)]
+
+
+def test_the_rule_leaves_to_the_data_all_that_papm_train_does() -> None:
+    for cell in tables.load("rule").cells:
+        assert {*training.by_data(cell.settings), "select"} == set(auto.CHOSEN)
 
 
 def test_studies_without_data_are_left_out_of_several(tmp_path: Path) -> None:

@@ -12,8 +12,8 @@ from papm.engine.interrupts import interruptible
 from papm.engine.run_folder import read_metrics
 from papm.errors import PapmError
 from papm.report.svg import told_apart
-from papm.study.queue import Job, Outcome, work_off
-from papm.study.run import Task, collect, complaint
+from papm.study.queue import Job, Outcome, complaint, work_off
+from papm.study.run import Task, collect
 from papm.study.run import job as as_job
 
 LOOK = 2.0  # seconds between looks at what a training has written

@@ -70,7 +70,7 @@ def run(
         weights=read_weights(weights),
         out=out,
         results=results,
-        seeds=read_seeds(seeds) if seeds is not None else () if tiers else studies[0].seeds,
+        seeds=() if seeds is None else read_seeds(seeds),
         select=select,
         again=again,
         tiers=tiers,

@@ -92,7 +92,8 @@ def share_options(names: Sequence[str], options: Mapping[str, Any]) -> list[dict
         return [dict(options)]
     if options.get("resize") not in (None, False, "none"):
         raise ConfigError("resize=usual is the rule of one dataset; give bounds, such as max_side=1920, for several")
-    known = {name: (*base.option_names(base.reader(name)), *resize.OPTIONS) for name in names}
+    every = (*resize.OPTIONS, base.HOLDOUT)
+    known = {name: (*base.option_names(base.reader(name)), *every) for name in names}
     for key in options:
         if not any(key in own for own in known.values()):
             raise unknown(f"option of the datasets {', '.join(names)}", key, {o for own in known.values() for o in own})

@@ -19,6 +19,7 @@ from papm.data.base import Dataset
 from papm.data.classes import class_names, number_of_classes, require_labels
 from papm.data.spec import names_of, share_options
 from papm.data.splits import Splits
+from papm.engine import auto
 from papm.engine.data import several_classes
 from papm.engine.start import with_teachers
 from papm.errors import ConfigError, unknown
@@ -67,13 +68,17 @@ def resolve(method: str, backbone: str, given: dict[str, Any]) -> TrainConfig:
 
 
 def recipe_of(config: TrainConfig) -> str:
-    """The name of the recipes where a run keeps to its own (crop, batch and steps may be any), else "own".
+    """The name of the recipes where a run keeps to its own (crop, batch, steps and turn may be any), else "own".
 
-    >>> recipe_of(resolve("al-papm", "vgg19", {"steps": 5})), recipe_of(resolve("al-papm", "vgg19", {"lr": 1.0}))
-    ('4', 'own')
+    >>> some = {"steps": 5, "turn": True, "loss": {"sigma": 16}}, {"lr": 1.0}
+    >>> [recipe_of(resolve("al-papm", "vgg19", given)) for given in some]
+    ['4', 'own']
     """
     usual = resolve(config.method, config.backbone, {"network": dict(config.network)})
-    same = all(getattr(config, k) == getattr(usual, k) for k in (*configuration.LEARNING, "loss", "network"))
+    own = (*(k for k in configuration.LEARNING if k not in auto.CHOSEN), "network")
+    same = all(getattr(config, k) == getattr(usual, k) for k in own)
+    loss = losses.options(methods.method(config.method).loss)  # what is given may be the default
+    same = same and {**loss, **config.loss} == {**loss, **usual.loss}
     recipe = methods.recipe(config.method, config.backbone, config.network).get("network", {})
     kept = all(config.network.get(k) == v for k, v in recipe.items())
     return methods.RECIPE if same and kept else "own"

@@ -131,9 +131,12 @@ class Study:
         return tuple(sorted(found))
 
     def wanted(self, tiers: Sequence[int], seeds: Sequence[int]) -> list[tuple[Cell, int]]:
-        """Cells and seeds: tier by tier where tiers are asked for, the first seed of every cell before the second."""
+        """Cells and seeds: tier by tier where tiers are asked for, the first seed of every cell before the second.
+
+        Without `seeds` those of the tiers, or of the study.
+        """
         if not tiers:
-            return [(cell, seed) for seed in seeds or (0,) for cell in self.cells]
+            return [(cell, seed) for seed in seeds or self.seeds for cell in self.cells]
         out: dict[tuple[str, int], tuple[Cell, int]] = {}
         for tier in tiers:
             found = [(c, seeds or own) for c in self.cells if (own := self.seeds_in(c, tier))]

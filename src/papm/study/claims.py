@@ -2,11 +2,12 @@
 
 A claim is that a row has a lower figure than another. With d = ours − the other's (mean over seeds, today's settings),
 
-    Var(d) = variance over images + Σ over the two of variance of one seed / number of seeds        interval: d ± 1.96 √Var(d)
+    Var(d) = variance over images + Σ over the two of variance of one seed / number of seeds        interval: d ± t √Var(d)
 
-Results that hold the error of every image are compared image by image. Where one does not, the variance over images is the sum
-of those behind the two 95 % intervals, which is far larger: the same images are hard for both. With one seed the luck of a
-training is not in the interval, and that is said.
+with Student's t of Welch's degrees of freedom, for few seeds tell little of their own variance. Results that hold the error of
+every image are compared image by image. Where one does not, the variance over images is the sum of those behind the two 95 %
+intervals, which is far larger: the same images are hard for both. With one seed the luck of a training is not in the interval,
+and where no result has one the choice of images is not; both are said.
 
     confirmed       the interval lies on the claimed side of zero
     refuted         it lies on the other side
@@ -23,12 +24,15 @@ import math
 import statistics
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from itertools import groupby
+from typing import Any, NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
+from scipy import stats
 
 from papm.study.cells import Claim, Study
-from papm.study.results import Group, Result
+from papm.study.results import Group, Result, Seed
 from papm.study.show import DASH, digits_of, text_of, view
 from papm.text import n_of
 
@@ -113,15 +117,13 @@ def _judged(study: Study, claim: Claim, columns: tuple[str, ...], groups: Groups
     whole = [g for g in used if g is not None and g.mean(metric) is not None]
     if len(whole) < len(used):
         return Judged(study, claim, columns, "not measured", paper)
-    if len({g.recipe for g in whole}) > 1:
+    if len({g.recipe for g in whole} - {"own"}) > 1:  # "own": what the row sets, as in a sweep of σ
         return Judged(study, claim, columns, "not measured", paper, remark="results of different recipes")
     found = [_difference(claim, other, columns, groups, metric) for other in claim.others]
-    verdicts = [_verdict(sign * d, half) for d, half in found]
+    verdicts = [_verdict(sign * one.mean, one.half) for one in found]
     verdict = next(v for v in ("refuted", "not confirmed", "confirmed") if v in verdicts)
-    d, half = max(found, key=lambda one: sign * one[0] + (one[1] or 0.0))
-    seeds = min(len(g.seeds) for g in whole)
-    how = "image by image" if claim.metric == "mae" and image_by_image(whole) else "images not paired"
-    remark = f"{n_of(seeds, 'seed')}, {how}"
+    d, half, how = max(found, key=lambda one: sign * one.mean + (one.half or 0.0))
+    remark = f"{n_of(min(len(g.seeds) for g in whole), 'seed')}, {how}"
     return Judged(study, claim, columns, verdict, paper, d, None if half is None else (d - half, d + half), remark)
 
 
@@ -146,61 +148,89 @@ def _printed(study: Study, claim: Claim, other: str, columns: Sequence[str], met
     return None if any(v is None for _, v in found) else sum(sign * v for sign, v in found if v is not None)
 
 
-def _difference(
-    claim: Claim, other: str, columns: Sequence[str], groups: Groups, metric: int
-) -> tuple[float, float | None]:
-    """The difference, and half of its interval; None where no result has an interval and there is one seed."""
+class _Difference(NamedTuple):
+    """A difference, half of its interval, and how images are in it."""
+
+    mean: float
+    half: float | None  # None where nothing tells of chance
+    how: str
+
+
+def _difference(claim: Claim, other: str, columns: Sequence[str], groups: Groups, metric: int) -> _Difference:
     terms = [(sign, group) for sign, row, column in _terms(claim, other, columns) if (group := groups[row, column])]
     total = sum(sign * (group.mean(metric) or 0.0) for sign, group in terms)
     several = [v for _, group in terms if len(v := group.values(metric)) > 1]
-    seeds = sum(statistics.variance(v) / len(v) for v in several)
-    images = _paired(terms) if claim.metric == "mae" else None
-    if images is None:
-        apart = [_apart(group, claim.metric) for _, group in terms]
-        images = sum(v for v in apart if v is not None)
-        if None in apart and len(several) < len(terms):
-            return total, None
-    return total, NORMAL * math.sqrt(images + seeds)
+    parts = [(statistics.variance(v) / len(v), len(v) - 1) for v in several]  # variance, degrees of freedom
+    each = _paired(terms) if claim.metric == "mae" else None
+    if each is not None:
+        parts.append((float(np.var(each, ddof=1) / len(each)), len(each) - 1))
+        return _Difference(total, _half(parts), "image by image")
+    apart = [_apart(group, claim.metric) for _, group in terms]
+    known = [v for v in apart if v is not None]
+    whole = len(known) == len(apart)
+    how = "images not paired" if whole else "without the chance of images"
+    if not whole and len(several) < len(terms):
+        return _Difference(total, None, how)
+    return _Difference(total, _half([*parts, (sum(known), math.inf)]), how)
 
 
-def image_by_image(groups: Sequence[Group]) -> bool:
-    """Whether results hold the errors of the same images."""
-    return len({len(e) for g in groups for e in _errors(g)} - {0}) == 1 and all(
-        len(e) for g in groups for e in _errors(g)
-    )
+def _half(parts: Sequence[tuple[float, float]]) -> float:
+    """Half of the 95 % interval of a sum of independent parts, (variance, its degrees of freedom) each.
+
+    >>> round(_half([(1.0, math.inf)]), 2), round(_half([(1.0, 2)]), 2), _half([(0.0, 1)])
+    (1.96, 4.3, 0.0)
+    """
+    variance = sum(v for v, _ in parts)
+    lack = sum(v**2 / df for v, df in parts)
+    freedom = variance**2 / lack if lack > 0 else math.inf
+    return float(stats.t.ppf(0.975, freedom)) * math.sqrt(variance)
 
 
-def _paired(terms: Sequence[tuple[float, Group]]) -> float | None:
-    """The variance of the mean over images of what the difference is in each; None where errors are not known."""
-    if not image_by_image([group for _, group in terms]):
+def _paired(terms: Sequence[tuple[float, Group]]) -> NDArray[np.float64] | None:
+    """What the difference is in each image; None where errors of the same images are not known."""
+    errors = [[_errors(seed) for seed in group.seeds] for _, group in terms]
+    sizes = {e.size for seeds in errors for e in seeds}
+    if len(sizes) != 1 or max(sizes) < 2:
         return None
-    each = sum(sign * np.mean(np.abs(_errors(group)), 0) for sign, group in terms)
-    return float(np.var(each, ddof=1) / np.size(each)) if np.size(each) > 1 else None
+    each: NDArray[np.float64] = np.sum([sign * np.mean(seeds, 0) for (sign, _), seeds in zip(terms, errors)], 0)
+    return each
 
 
-def _errors(group: Group) -> list[list[float]]:
-    """The errors of each seed, image by image, the parts of a seed one after another; none where a result has none."""
-    try:
-        return [
-            [float(e) for r in seed.results for e in str(r.values.get("errors") or "").split()] for seed in group.seeds
-        ]
-    except ValueError:
-        return [[]]
+def _parts(seed: Seed) -> list[list[Mapping[str, Any]]]:
+    """The results of each part of a seed, usually one: several of a part where its training was repeated."""
+    return [[r.values for r in same] for _, same in groupby(seed.results, key=lambda r: r.settings)]
+
+
+def _errors(seed: Seed) -> NDArray[np.float64]:
+    """|error| of every image, the parts of a seed one after another, the mean of repetitions; none where a result has none."""
+    found = []
+    for part in _parts(seed):
+        try:
+            each = [np.abs(np.array(str(r.get("errors") or "").split(), float)) for r in part]
+        except ValueError:
+            return np.empty(0)
+        if len({e.size for e in each}) > 1 or not each[0].size:
+            return np.empty(0)
+        found.append(np.mean(each, 0))
+    return np.concatenate(found)
 
 
 def _apart(group: Group, name: str) -> float | None:
     """The variance over images behind the intervals of the results, the mean over seeds."""
-    found = [_over_images([r.values for r in seed.results], name) for seed in group.seeds]
+    found = [_over_images(seed, name) for seed in group.seeds]
     known = [v for v in found if v is not None]
     return statistics.fmean(known) if known and len(known) == len(found) else None
 
 
-def _over_images(results: Sequence[Mapping[str, Any]], name: str) -> float | None:
+def _over_images(seed: Seed, name: str) -> float | None:
     """The variance of the mean over the parts of a seed, usually one."""
-    ends = [e for r in results if (e := (r.get("intervals") or {}).get(name)) is not None]
-    if not ends or len(ends) < len(results):
-        return None
-    return float(sum(((high - low) / (2 * NORMAL)) ** 2 for low, high in ends) / len(ends) ** 2)
+    found = []
+    for part in _parts(seed):
+        ends = [e for r in part if (e := (r.get("intervals") or {}).get(name)) is not None]
+        if len(ends) < len(part):
+            return None
+        found.append(statistics.fmean(((high - low) / (2 * NORMAL)) ** 2 for low, high in ends))
+    return sum(found) / len(found) ** 2
 
 
 def counted(found: Sequence[Judged]) -> str:

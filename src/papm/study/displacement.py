@@ -100,7 +100,9 @@ def _lost(costs: dict[str, Difference], seen: Sequence[str]) -> str:
 
 
 def _sure(gains: dict[tuple[str, str], Difference], sure: Sequence[tuple[str, str]]) -> str:
-    """In how many pairs the difference is more than chance, and for whom."""
+    """In how many pairs the difference is more than chance, and for whom, where there are seeds to say it."""
+    if all(d.low is None for d in gains.values()):
+        return "which one seed each does not tell from chance"
     if not sure:
         return "in none of them by more than chance explains"
     named = [f"{p[1] if gains[p].mean < 0 else p[0]} is better" for p in sure]

@@ -179,8 +179,9 @@ SURE = (
 )
 CLAIMS = (
     "With today's settings. Confirmed: the 95 % interval of the difference, over images and seeds, lies on the claimed side of "
-    "zero; refuted: on the other; not confirmed: it holds zero. It is far wider where images are not paired. Claims that are "
-    "not measured are on the pages of their tables."
+    "zero; refuted: on the other; not confirmed: it holds zero. It is far wider where images are not paired. With one seed the "
+    "luck of a training is not in it, and a verdict is of two trainings, not of two methods. Claims that are not measured are "
+    "on the pages of their tables."
 )
 AFTER = """## More
 

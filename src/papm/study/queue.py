@@ -195,3 +195,12 @@ def work_off(
     finally:  # an interruption, or a fault of ours: no process is left behind
         queue.stop(grace)
     return queue.outcomes
+
+
+def complaint(log: Path) -> str:
+    """The last thing a job said, for a message."""
+    try:
+        lines = [s.strip() for s in log.read_text(encoding="utf-8", errors="replace").splitlines() if s.strip()]
+    except OSError:
+        return "it said nothing"
+    return lines[-1].removeprefix("papm: ") if lines else "it said nothing"

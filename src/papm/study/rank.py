@@ -70,6 +70,10 @@ class Ranking:
         names = {"bias": "bias", "bias-train": "bias on training images"}
         beside = ", ".join(names[m] for m in self.metrics if m != "mae")
         said = [f"MAE{f' ({beside})' if beside else ''}; mean over seeds. Mean ratio: MAE to the lowest of its column."]
+        if min((n for row in self.rows for n in row.seeds.values()), default=2) < 2:
+            said.append(
+                "Some figures are of one seed: rows that lie within a few percent may be in this order by chance."
+            )
         left = [c for c in self.columns if c not in self.compared]
         if left:
             said.append(

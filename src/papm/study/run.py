@@ -16,12 +16,13 @@ from papm.data import base, resize
 from papm.engine import auto, run_folder
 from papm.errors import ConfigError, DataError, PapmError
 from papm.files import read_object, write_json
+from papm.methods import RECIPE
 from papm.report.load import read_counted
 from papm.study import training
 from papm.study.cells import Cell, Study
 from papm.study.metrics import EVALUATIONS, METRICS, answered, evaluation_file, with_evaluation
 from papm.study.queue import Command, Job
-from papm.study.results import Result
+from papm.study.results import Result, recipe_of
 
 LONGEST = 100  # characters of a name that says all; beyond, its checksum stands for it
 
@@ -34,7 +35,7 @@ class Request:
     weights: Mapping[str, str] = field(default_factory=dict)  # backbone → imagenet, none or a file; "": all others
     out: Path = Path("runs")
     results: Path = Path("results")
-    seeds: tuple[int, ...] = (0,)  # none: those of the tiers
+    seeds: tuple[int, ...] = ()  # none: those of the tiers, or of the study
     select: str = "last"
     again: bool = False
     tiers: tuple[int, ...] = ()  # of the study; none: all cells
@@ -90,7 +91,7 @@ def datasets_given(study: Study, data: Mapping[str, str]) -> tuple[list[str], li
 
 
 def plan(study: Study, results: Sequence[Result], request: Request) -> list[Task]:
-    """The trainings that have no result yet, or all of them (`again`): the first seed of every cell, then the second."""
+    """The trainings without a result of today's recipe, or all of them (`again`): first seeds of every cell first."""
     have, _ = datasets_given(study, request.data)
     tasks: dict[Path, Task] = {}
     for cell, seed in study.wanted(request.tiers, request.seeds):
@@ -106,33 +107,42 @@ def plan(study: Study, results: Sequence[Result], request: Request) -> list[Task
 
 
 def plan_all(studies: Sequence[Study], results: Sequence[Result], request: Request) -> list[Task]:
-    """The trainings of several studies in one queue, each once: first seeds first; studies without data are left out."""
+    """The trainings of several studies in one queue, each once: tier by tier, first seeds first; studies without data are left
+    out."""
     known = list(dict.fromkeys(d for s in studies for d in s.datasets))
     for name, folder in request.data.items():
         if name not in known:
             names = " and ".join(f"'{s.name}'" for s in studies)
             raise ConfigError(f"--data {name}={folder}: {names} have no such dataset, only {', '.join(known)}")
     tasks: dict[Path, Task] = {}
-    for study in studies:
-        own = {d: request.data[d] for d in study.datasets if d in request.data}
-        if len(studies) > 1 and not own and not any(base.reader(d).make for d in study.datasets):
-            continue
-        for task in plan(study, results, replace(request, data=own)):
+    rounds: list[tuple[int, ...]] = [(t,) for t in request.tiers]
+    for tiers in rounds or [()]:
+        found: list[Task] = []
+        for study in studies:
+            own = {d: request.data[d] for d in study.datasets if d in request.data}
+            if len(studies) == 1 or own or any(base.reader(d).make for d in study.datasets):
+                found += plan(study, results, replace(request, data=own, tiers=tiers))
+        for task in sorted(found, key=lambda t: t.seed):
             same = tasks.get(task.folder)
             metrics = tuple(dict.fromkeys((*(same.metrics if same else ()), *task.metrics)))
             tasks[task.folder] = replace(task, metrics=metrics)
     if not tasks and len(studies) > 1 and not request.data:
         raise ConfigError(f"these studies need {', '.join(known)}; give --data {known[0]}=FOLDER")
-    return sorted(tasks.values(), key=lambda t: t.seed)
+    return list(tasks.values())
 
 
 def _answers(result: Result, settings: Mapping[str, Any], seed: int, select: str, study: Study) -> bool:
-    """Whether a result is that of the training, with every figure that the study has."""
-    if (result.values["seed"], result.values["select"]) != (seed, select):
+    """Whether a result is that of the training, by today's recipe and with every figure that the study has."""
+    if (result.values["seed"], result.values["select"]) != (seed, select) or not _of_today(result.values):
         return False
     if any(m.of(result.values) is None for m in study.figures):
         return False
     return not training.differences(training.asked(settings), result.settings)
+
+
+def _of_today(values: Mapping[str, Any]) -> bool:
+    """Whether a result is of no earlier recipe, which may have changed more than settings say; "own" is what a row sets."""
+    return recipe_of(values) in (RECIPE, "own")
 
 
 def with_weights(settings: Mapping[str, Any], weights: Mapping[str, str]) -> dict[str, Any]:
@@ -183,7 +193,8 @@ def _folder(base: Path, settings: Mapping[str, Any], seed: int, request: Request
         folder = base if number == 1 else base.with_name(f"{base.name}.{number}")
         if not any((folder / mark).exists() for mark in run_folder.MARKS):
             return folder
-        if request.again and (folder / "result.json").exists():
+        done = folder / "result.json"
+        if done.exists() and (request.again or not _of_today(_object(done))):
             continue
         try:
             config = run_folder.stored_config(folder)
@@ -283,12 +294,3 @@ def _printed(task: Task, evaluation: str) -> dict[str, Any] | None:
 
 def _object(path: Path) -> dict[str, Any]:
     return read_object(path, "remove the folder of this run and start again")
-
-
-def complaint(log: Path) -> str:
-    """The last thing a job said, for a message."""
-    try:
-        lines = [s.strip() for s in log.read_text(encoding="utf-8", errors="replace").splitlines() if s.strip()]
-    except OSError:
-        return "it said nothing"
-    return lines[-1].removeprefix("papm: ") if lines else "it said nothing"

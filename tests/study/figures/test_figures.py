@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -14,13 +15,15 @@ import torch
 from torch import Tensor
 
 from papm import data
+from papm.config import TrainConfig
 from papm.data.click_model import Annotator, annotate_dataset
 from papm.errors import ConfigError, DataError
 from papm.predict.prediction import Prediction
+from papm.predict.predictor import Counter
 from papm.report.charts import Series
 from papm.study.figures import FIGURES, Asked, click_positions, consistency, response_difference, sweep, vehicle_maps
 from papm.study.figures.base import tasks_of
-from papm.study.figures.runs import images, read_runs
+from papm.study.figures.runs import Trained, images, read_runs
 from papm.study.figures.sheet import curves, sheet
 from papm.study.results import read
 
@@ -56,10 +59,30 @@ def test_a_sheet_puts_charts_in_rows_that_do_not_overlap() -> None:
     assert all(x + w <= float(root.attrib["width"]) and y + h <= float(root.attrib["height"]) for x, y, w, h in boxes)
 
 
+def test_networks_are_compared_inside_the_regions_of_images(monkeypatch: pytest.MonkeyPatch) -> None:
+    """TRANCOS: dots and evaluation end at the region's border, and so must what a figure shows and measures."""
+    whole = data.open("synthetic", train=1, test=1)["test"][0]
+    region = torch.zeros(whole.size, dtype=torch.bool)
+    region[:, : whole.size[1] // 2] = True
+    sample = replace(whole, roi_source=lambda: region)
+
+    class Everything:
+        def predict(self, image: Tensor, *, name: str, roi: Tensor | None = None) -> Prediction:
+            assert roi is not None and roi.equal(region)
+            return Prediction(1.0, whole.size, None, 1, whole.points, name=name)
+
+    monkeypatch.setattr(Counter, "load", lambda *_: Everything())
+    (found,) = Trained(Path("run"), TrainConfig(), "cpu").predict([sample])
+    inside = int(sample.counted.sum())
+    assert 0 < inside < whole.count and consistency.offsets([found], [sample]).sums[0, 4] == inside
+
+
 # -- responses -----------------------------------------------------------------------------------------------------------
 
 
-def fake(folder: str, method: str, noise: float, seed: int, shift: float, kind: str = "map") -> Any:
+def fake(
+    folder: str, method: str, noise: float, seed: int, shift: float, kind: str = "map", moved: str = "ring"
+) -> Any:
     """A network whose responses lie `shift` px right of every centre."""
 
     def predict(samples: Any) -> list[Prediction]:
@@ -74,7 +97,9 @@ def fake(folder: str, method: str, noise: float, seed: int, shift: float, kind: 
             )
         return out
 
-    config = SimpleNamespace(method=method, noise=noise, seed=seed, backbone="tiny", data="synthetic", options={})
+    config = SimpleNamespace(
+        method=method, noise=noise, noise_kind=moved, seed=seed, backbone="tiny", data="synthetic", options={}
+    )
     return SimpleNamespace(folder=Path(folder), config=config, name=method, predict=predict)
 
 
@@ -82,7 +107,7 @@ SCENES = data.open("synthetic", train=1, test=6, size="64", count="3-6", occlusi
 
 
 def drawn(monkeypatch: pytest.MonkeyPatch, module: Any, runs: list[Any]) -> Any:
-    monkeypatch.setattr(module, "read_runs", lambda asked: runs)
+    monkeypatch.setattr("papm.study.figures.runs.read_runs", lambda asked: runs)
     monkeypatch.setattr(module, "images", lambda asked, found: SCENES)
     return module.draw(Asked())
 
@@ -109,6 +134,11 @@ def test_responses_that_moved_differ_and_those_that_stayed_do_not(monkeypatch: p
         ([fake("a", "hd-papm", 4, 0, 0), fake("b", "hd-papm", 8, 0, 0)], "a run trained on exact dots"),
         ([fake("a", "hd-papm", 0, 0, 0)], "at least one on displaced dots"),
         ([fake("a", "p2pnet", 0, 0, 0, "points"), fake("b", "p2pnet", 4, 0, 0, "points")], "no map to compare"),
+        (
+            [fake("a", "gl", 0, 0, 0), fake("b", "gl", 8, 0, 0), fake("c", "gl", 8, 0, 0, moved="disc")],
+            "are disc and ring; this figure needs runs of one",
+        ),
+        ([fake("a", "gl", 0, 0, 0), fake("b", "gl", 0.1, 0, 0, moved="missed")], "are missed; this figure"),
     ],
 )
 def test_runs_that_cannot_be_compared(runs: list[Any], said: str, monkeypatch: pytest.MonkeyPatch) -> None:

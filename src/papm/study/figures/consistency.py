@@ -27,7 +27,7 @@ from papm.predict.prediction import Prediction
 from papm.report.charts import Bars, Card, bar_chart
 from papm.structures import Sample
 from papm.study.figures.base import Asked, Figure, Made, Trainings, drawn_study, register
-from papm.study.figures.runs import PAIRS, Trained, images, interval, read_runs, resamples
+from papm.study.figures.runs import PAIRS, Trained, images, interval, read_moved, resamples
 from papm.study.figures.sheet import sheet
 from papm.study.show import text_of
 from papm.text import Brief, n_of
@@ -58,7 +58,7 @@ def offsets(predictions: Sequence[Prediction], samples: Sequence[Sample]) -> Off
 
 
 def _sums(prediction: Prediction, sample: Sample) -> tuple[float, ...]:
-    centres = sample.points_inside
+    centres = sample.points[sample.inside & sample.counted]
     if prediction.points is None or not len(prediction.points) or not len(centres):
         return 0, 0, 0, 0, len(centres)
     radius = (spacing(centres, 1, alone=2 * FARTHEST) / 2).clamp(max=FARTHEST)
@@ -77,7 +77,7 @@ def trainings(steps: int) -> Trainings:
 
 def draw(asked: Asked) -> Made:
     """Spread, bias and share found, a group of bars for each distance."""
-    runs = read_runs(asked)
+    runs = read_moved(asked)
     dataset = images(asked, runs)
     samples = [s for s in dataset if s.count]
     found: dict[tuple[str, float], list[Offsets]] = {}

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 import torch
 import torch.nn.functional as F
@@ -10,7 +10,6 @@ from torch import Tensor
 
 from papm.draw import number, overlay, panel
 from papm.predict.prediction import Prediction
-from papm.structures import Sample
 from papm.study.figures.base import Asked, Figure, Made, Trainings, drawn_study, register
 from papm.study.figures.runs import Trained, images, read_runs, some
 
@@ -25,17 +24,27 @@ def trainings(steps: int) -> Trainings:
 
 def draw(asked: Asked) -> Made:
     """A row for each image, a column for each network."""
-    runs = read_runs(asked)
-    samples = some(images(asked, runs), asked.images)
-    made = [run.predict(samples) for run in runs]
-    names = labels(runs)
-    rows = [_row(s, names, [each[k] for each in made]) for k, s in enumerate(samples)]
-    values = {
-        s.name: {"truth": s.count, **{n: each[k].count for n, each in zip(names, made)}} for k, s in enumerate(samples)
-    }
     words = (
         "Rings: annotated points. Colours: estimated density, each map up to its own maximum. Dots: estimated points."
     )
+    return side_by_side(asked, lambda image, name, one: {f"{name}: {number(one.count)}": shown(image, one)}, words)
+
+
+def side_by_side(asked: Asked, show: Callable[[Tensor, str, Prediction], Mapping[str, Tensor]], words: str) -> Made:
+    """A row for each image: it with its dots, then the pictures by their titles that `show` makes of each prediction."""
+    runs = read_runs(asked)
+    samples = some(images(asked, runs), asked.images)
+    made = [dict(zip(labels(runs), each)) for each in zip(*(run.predict(samples) for run in runs))]
+    rows, values = [], {}
+    for s, found in zip(samples, made):
+        truth, image = int(s.counted.sum()), s.image
+        pictures = [overlay(image, truth=s.points, max_side=LONGEST, min_side=LONGEST)]
+        titles = [f"annotated: {number(truth)}"]
+        for name, one in found.items():
+            drawn = show(image, name, one)
+            titles, pictures = [*titles, *drawn], [*pictures, *drawn.values()]
+        rows.append(panel(pictures, titles, height=pictures[0].shape[1]))
+        values[s.name] = {"truth": truth, **{name: one.count for name, one in found.items()}}
     return Made(stacked(rows), (words,), values)
 
 
@@ -46,18 +55,9 @@ def labels(runs: Sequence[Trained]) -> list[str]:
         [f"{r.name}, {r.config.noise:g} px" for r in runs],
         [f"{r.name}, seed {r.config.seed}" for r in runs],
         [f"{r.name} ({r.config.backbone})" for r in runs],
+        [r.folder.name for r in runs],
     )
-    return next((t for t in tries if len(set(t)) == len(runs)), [r.folder.name for r in runs])
-
-
-def _row(sample: Sample, names: Sequence[str], found: Sequence[Prediction]) -> Tensor:
-    image = sample.image
-    pictures = [overlay(image, truth=sample.points, max_side=LONGEST, min_side=LONGEST)]
-    titles = [f"annotated: {number(sample.count)}"]
-    for name, one in zip(names, found):
-        pictures.append(shown(image, one))
-        titles.append(f"{name}: {number(one.count)}")
-    return panel(pictures, titles)
+    return next((t for t in tries if len(set(t)) == len(runs)), [str(r.folder) for r in runs])
 
 
 def shown(image: Tensor, one: Prediction) -> Tensor:

@@ -22,7 +22,7 @@ from papm.report.charts import Bars, bar_chart
 from papm.report.svg import WIDTH
 from papm.structures import Sample
 from papm.study.figures.base import Asked, Figure, Made, Trainings, drawn_study, register
-from papm.study.figures.runs import Trained, images, interval, read_runs, resamples
+from papm.study.figures.runs import Trained, images, interval, read_moved, resamples
 from papm.study.figures.sheet import sheet
 from papm.text import n_of
 
@@ -49,7 +49,7 @@ def trainings(steps: int) -> Trainings:
 
 def draw(asked: Asked) -> Made:
     """A group of bars for each distance, a bar for each method."""
-    runs = read_runs(asked)
+    runs = read_moved(asked)
     dataset = images(asked, runs)
     samples = list(dataset)
     found = {method: _differences(mine, samples) for method, mine in _by_method(runs).items()}

@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from papm.config import TrainConfig
+from papm.config import SHARES, TrainConfig
 from papm.data.base import Dataset, require_annotated
 from papm.data.spec import open_spec, open_split
 from papm.engine import run_folder
@@ -48,8 +48,8 @@ class Trained:
         return NAMES.get(self.config.method, self.config.method)
 
     def predict(self, samples: Iterable[Sample]) -> list[Prediction]:
-        """What it finds in each image."""
-        return [self.counter.predict(s.image, name=s.name) for s in samples]
+        """What it finds in each image, in its region where it has one."""
+        return [self.counter.predict(s.image, name=s.name, roi=s.roi) for s in samples]
 
 
 def read_runs(asked: Asked) -> list[Trained]:
@@ -68,6 +68,17 @@ def read_runs(asked: Asked) -> list[Trained]:
             r.config.seed,
         ),
     )
+
+
+def read_moved(asked: Asked) -> list[Trained]:
+    """`read_runs` for a figure over distances: what is not moved alike is not one distance."""
+    found = read_runs(asked)
+    kinds = sorted({r.config.noise_kind for r in found if r.config.noise})
+    if len(kinds) > 1 or set(kinds) & set(SHARES):
+        raise ConfigError(
+            f"the training dots of these runs are {' and '.join(kinds)}; this figure needs runs of one of ring, disc, gaussian"
+        )
+    return found
 
 
 def images(asked: Asked, runs: Sequence[Trained]) -> Dataset:
@@ -91,6 +102,8 @@ def images(asked: Asked, runs: Sequence[Trained]) -> Dataset:
 def some(dataset: Dataset, count: int) -> list[Sample]:
     """So many images from the emptiest to the fullest, those without objects left out."""
     full = [s for s in dataset if s.count]
+    if not full:
+        raise DataError(f"{dataset.name}: no image of '{dataset.split}' has objects to show")
     return [full[k] for k in spread([s.count for s in full], count)]
 
 

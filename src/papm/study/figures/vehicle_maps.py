@@ -16,13 +16,11 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from papm.draw import coloured, number, overlay, panel
+from papm.draw import coloured, number
 from papm.errors import DataError
 from papm.predict.prediction import Prediction
-from papm.structures import Sample
 from papm.study.figures.base import Asked, Figure, Made, Trainings, drawn_study, register
-from papm.study.figures.predictions import LONGEST, labels, shown, stacked
-from papm.study.figures.runs import images, read_runs, some
+from papm.study.figures.predictions import shown, side_by_side
 
 METHODS = ("hd-papm", "al-papm", "p2p-papm")  # the paper's columns
 RADIUS = 3.0  # px of the image
@@ -76,26 +74,13 @@ def dilation_map(one: Prediction, radius: float = RADIUS) -> Tensor:
 
 def draw(asked: Asked) -> Made:
     """A row for each image: the image, then the estimated map and its dilation for each network."""
-    runs = read_runs(asked)
-    samples = some(images(asked, runs), asked.images)
-    made = [run.predict(samples) for run in runs]
-    names = labels(runs)
-    rows = [_row(s, names, [each[k] for each in made]) for k, s in enumerate(samples)]
-    values = {
-        s.name: {"truth": s.count, **{n: each[k].count for n, each in zip(names, made)}} for k, s in enumerate(samples)
-    }
-    words = f"Dilated: the largest response within {RADIUS:g} px, each map scaled by its own maximum."
-    return Made(stacked(rows), (words,), values)
 
+    def show(image: Tensor, name: str, one: Prediction) -> dict[str, Tensor]:
+        return {f"{name}: {number(one.count)}": shown(image, one), f"{name}, dilated": dilation_map(one)}
 
-def _row(sample: Sample, names: list[str], found: list[Prediction]) -> Tensor:
-    image = sample.image
-    pictures = [overlay(image, truth=sample.points, max_side=LONGEST, min_side=LONGEST)]
-    titles = [f"annotated: {number(sample.count)}"]
-    for name, one in zip(names, found):
-        pictures += [shown(image, one), dilation_map(one)]
-        titles += [f"{name}: {number(one.count)}", "dilated"]
-    return panel(pictures, titles, height=pictures[0].shape[1])
+    return side_by_side(
+        asked, show, f"Dilated: the largest response within {RADIUS:g} px, each map scaled by its own maximum."
+    )
 
 
 FIGURE = register(
