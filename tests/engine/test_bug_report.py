@@ -35,6 +35,7 @@ def person(monkeypatch: pytest.MonkeyPatch) -> None:
     """A home, a name, a machine, and an environment that nobody else should read."""
     monkeypatch.setenv("HOME", "/home/alice.smith")
     monkeypatch.setenv("USER", "alice.smith")
+    monkeypatch.delenv("PAPM_BROWSER", raising=False)  # of this test run
     monkeypatch.setenv("PAPM_CACHE", "/home/alice.smith/secret-project/cache")
     monkeypatch.setenv("PAPM_TOKEN", "s3cr3t-t0k3n")
     monkeypatch.setenv("API_KEY", "s3cr3t-k3y")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import logging
 import os
 import signal
 import subprocess
@@ -209,6 +210,11 @@ def test_the_environment_of_our_ray_is_gone_after_it(monkeypatch: pytest.MonkeyP
             assert os.environ["RAY_USAGE_STATS_ENABLED"] == "0"
         assert os.environ["RAY_USAGE_STATS_ENABLED"] == "mine" and os.environ.get("RAY_AUTH_TOKEN") == before
     assert tokens[0] == tokens[1] and len(tokens[0]) == 64
+
+
+def test_warnings_are_heard_while_ray_runs(ray: Any, caplog: pytest.LogCaptureFixture) -> None:
+    logging.getLogger("papm").warning("a warning")
+    assert "a warning" in caplog.text
 
 
 def test_nothing_is_left_behind(ray: Any) -> None:

@@ -34,7 +34,8 @@ def ray_module() -> Any:
     except ImportError:
         raise ConfigError("--engine ray needs Ray Data: pip install 'papm[ray]'") from None
     for handler in logging.getLogger("ray.data").handlers:
-        handler.setLevel(logging.ERROR)
+        if type(handler).__module__.startswith("ray."):  # others listen there too, and to everybody
+            handler.setLevel(logging.ERROR)
     return ray
 
 
