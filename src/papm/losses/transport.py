@@ -37,6 +37,7 @@ from papm.transport.solve import Solver, dustbin_cost
 # GL's cost is 0.0535 at 16 px and mid-height; this makes it 256 there, as r² is, so that ε = 10 means the same.
 PERSPECTIVE_SCALE = 256 / 0.0535
 PUBLISHED_WEIGHT = 0.1  # of the sum over a batch of 10 (DM-Count)
+EMPTY = 1e-12  # share of the mass that stands in for none: too little to change the plan, enough to ask what more would cost
 
 
 def pooled_stride(asked: int, stride: int) -> int:
@@ -93,6 +94,7 @@ def dm_count(
     w_ot: NonNegative = 1.0,
     w_tv: NonNegative = 0.01,
     mass: NonNegative = 0.0,
+    relative: bool = False,
     published: bool = False,
     ot_stride: AtLeastOne = 8,
     reach: Positive | None = None,
@@ -122,6 +124,7 @@ def dm_count(
             points, z[:, 0], max(ot_stride, stride), made, reg, iterations, solver,
             dustbin=dustbin, reach=reach, top=top, height=height,
         ),
+        relative,
     )  # fmt: skip
     if mass:
         values = values * (density.detach().sum((1, 2, 3)) / mass).clamp(max=1)
@@ -162,18 +165,35 @@ def _counted(
     return terms, weights
 
 
-def _transported(pooled: Tensor, points: PointBatch, solve: Callable[[Tensor], TransportResult]) -> Tensor:
-    """⟨C, T⟩ [B], with Danskin's gradient; zero for an image without points."""
+def _transported(
+    pooled: Tensor, points: PointBatch, solve: Callable[[Tensor], TransportResult], all_relative: bool = False
+) -> Tensor:
+    """⟨C, T⟩ [B], with Danskin's gradient; zero for an image without points.
+
+    The gradient at an empty cell is that of the transport alone. ε·ln v has the derivative of the entropy in it, which is −∞
+    there: it calls for mass in every empty cell, be it a missed object or the sky.
+    """
     with torch.no_grad():
         z = pooled.detach().clamp(min=0)
-        result = solve(z)
-        beta = result.beta.to(z).view_as(z)
         total = z.sum((1, 2, 3), keepdim=True)
+        result = solve(torch.maximum(z, EMPTY * total))
+        beta = result.beta.to(z).view_as(z)
         inner = (z * beta).sum((1, 2, 3), keepdim=True)
-        gradient = (beta * total - inner) / (total.square() + 1e-8)
+        relative = _relative(result).to(z).view_as(z)
+        level = (z * relative).sum((1, 2, 3), keepdim=True)
+        wanted = relative * total - level
+        if not all_relative:
+            wanted = torch.where(z > 0, beta * total - inner, wanted)
+        gradient = wanted / (total.square() + 1e-8)
         some = points.valid.any(1).to(z)
         gradient = gradient * some[:, None, None, None]
     return with_gradient(result.value.to(z) * some, pooled, gradient)
+
+
+def _relative(result: TransportResult) -> Tensor:
+    """Potentials of the cells relative to their mass, ε·ln(v/b) [B, m]: what one more unit there would cost to move."""
+    tiny = torch.finfo(result.b.dtype).tiny
+    return torch.where(result.b > 0, result.reg * (result.log_v - result.b.clamp(min=tiny).log()), 0.0)
 
 
 def frame(cost: Cost, density: Tensor, stride: int, context: LossContext | None) -> tuple[Tensor | None, Tensor | None]:
