@@ -52,6 +52,7 @@ class Recipe:
     trained_on: str = ""  # what the file says about its data: no folders
     half: bool = True  # weights in half precision; not where that changes counts by more than a thousandth
     teachers: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    first: Mapping[str, Any] = field(default_factory=dict)  # a training that the student starts from; teachers teach it
     options: Mapping[str, Any] = field(default_factory=dict)  # of the datasets
     unseen: Mapping[str, str] = field(default_factory=dict)
     resized: Mapping[str, float] = field(
@@ -81,7 +82,11 @@ def make(recipe: Recipe, root: str, out: Path, changes: Mapping[str, Any] | None
     images = _images(recipe, root)
     folder = out / recipe.name
     taught = [_trained(images, folder / name, recipe, s, changes or {}) for name, s in recipe.teachers.items()]
-    settings = {**recipe.student, **({"teachers": ",".join(map(str, taught))} if taught else {})}
+    learning = {"teachers": ",".join(map(str, taught))} if taught else {}
+    settings = {**recipe.student, **learning}
+    if recipe.first:
+        first = _trained(images, folder / "first", recipe, {**recipe.first, **learning}, changes or {})
+        settings = {**recipe.student, "init": str(first)}
     student = _trained(images, folder / "student", recipe, settings, changes or {})
     spec, state = checkpoint.load(checkpoint.resolve(student))
     made = out / f"{recipe.name}{checkpoint.COMPACT}"
@@ -134,6 +139,7 @@ def _without_folders(spec: checkpoint.ModelSpec, recipe: Recipe) -> checkpoint.M
     weights = spec.config.get("weights")
     teachers = ",".join(recipe.teachers) or None
     known = {"data": recipe.trained_on or recipe.name, "weights": weights and Path(weights).name, "teachers": teachers}
+    known["init"] = "first" if recipe.first else None
     return dataclasses.replace(spec, config={**spec.config, **known})
 
 

@@ -142,7 +142,9 @@ def test_an_empty_cell_is_called_upon_only_where_an_object_is_missed(name: str, 
     cells = (called.nonzero().flip(1) + 0.5) * 8
     assert called[23, 22] and float((cells - points[0][2]).norm(dim=1).max()) < 30
     # As when the cells hold a little: there the sign is that of the published gradient.
-    little = gradient(create(name, w_tv=0.0), density + 1e-6, points) - gradient(create("sc", w_tv=0.0), density + 1e-6, points)
+    little = gradient(create(name, w_tv=0.0), density + 1e-6, points) - gradient(
+        create("sc", w_tv=0.0), density + 1e-6, points
+    )
     assert float(little[0, 0, 23, 22]) < float(little[0, 0, 30, 30])
     assert float(transport[0, 0, 30, 30]) > 0
 

@@ -24,7 +24,8 @@ def result(mae: float = 58.0, seed: int = 0, **changes: Any) -> dict[str, Any]:
     who = {"dataset": "shanghaitech-a", "backbone": "vgg19", "method": "al-papm", "seed": seed, "select": "last"}
     figures = {"mae": mae, "rmse": 1.6 * mae, "split": "test", "weights_sha256": "5" * 64, "steps": 30000}
     recipe = methods.recipe("al-papm", "vgg19")
-    options = {"loss": recipe["loss"], "network": recipe["network"], **changes.pop("options", {})}
+    options = {"loss": recipe["loss"], "network": recipe["network"], "training": {"colour": recipe["colour"]}}
+    options |= changes.pop("options", {})
     return {**who, **figures, "options": options, **changes}
 
 

@@ -23,7 +23,7 @@ RECIPES = sorted((ready_models.HERE / "ready").glob("*.yaml"))
 def test_recipes_hold_settings_that_exist(path: Path) -> None:
     recipe = ready_models.Recipe.read(path, FOLDERS)
     assert recipe.name == path.stem and (ready_models.HERE.parent / recipe.place).is_dir()
-    for settings in (recipe.student, *recipe.teachers.values()):
+    for settings in filter(None, (recipe.student, recipe.first, *recipe.teachers.values())):
         given: dict[str, Any] = {k: v for k, v in settings.items() if k not in ("method", "backbone")}
         resolve(str(settings["method"]), str(settings["backbone"]), given)
     assert "{" not in recipe.train + "".join(recipe.tests.values())
@@ -45,7 +45,8 @@ def test_a_recipe_becomes_a_model_with_a_card(tmp_path: Path, caplog: pytest.Log
         counts="dots",
         licence="none",
         train=f"{drawn}+{drawn},seed=1",
-        student={**tiny, "teacher_weight": 0.5},
+        first={**tiny, "teacher_weight": 0.5},
+        student=tiny,
         teachers={"one": tiny, "two": {**tiny, "network": {"stride": 8}}},
         tests={"drawn": drawn},
         unseen={"crowds": "synthetic:train=1,test=1,size=64,count=1-3", "absent": "folder:not/here"},
@@ -60,9 +61,10 @@ def test_a_recipe_becomes_a_model_with_a_card(tmp_path: Path, caplog: pytest.Log
     assert [(f.data, f.images, f.seen) for f in card.errors] == [("drawn", 2, True), ("crowds", 1, False)]
     assert "absent is left out of the card" in caplog.text
     config = checkpoint.load(made)[0].config
-    assert config["teachers"] == "one,two" and str(tmp_path) not in str(config)
+    assert config["teachers"] == "one,two" and config["init"] == "first" and str(tmp_path) not in str(config)
+    assert checkpoint.load(tmp_path / "dots" / "first" / "best.ckpt")[0].config["teachers"]
     # What is done is not done again: a recipe with another text writes another card only.
     times = {p: p.stat().st_mtime_ns for p in tmp_path.rglob("last.ckpt")}
     ready_models.make(dataclasses.replace(recipe, text="# dots again\n"), "", tmp_path)
-    assert len(times) == 3 and times == {p: p.stat().st_mtime_ns for p in tmp_path.rglob("last.ckpt")}
+    assert len(times) == 4 and times == {p: p.stat().st_mtime_ns for p in tmp_path.rglob("last.ckpt")}
     assert "again" in checkpoint.read(made)["card"]

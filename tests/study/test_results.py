@@ -45,6 +45,7 @@ def result(mae: float = 58.0, seed: int = 0, **changes: Any) -> dict[str, Any]:
     options = {**made["options"], **given}  # type: ignore[dict-item]
     for part in ("loss", "network"):
         options[part] = {**recipe.get(part, {}), **options[part]}
+    options["training"] = {**{k: v for k, v in recipe.items() if k in config.LEARNING}, **options["training"]}
     return {**made, "options": options}
 
 

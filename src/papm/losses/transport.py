@@ -94,7 +94,6 @@ def dm_count(
     w_ot: NonNegative = 1.0,
     w_tv: NonNegative = 0.01,
     mass: NonNegative = 0.0,
-    relative: bool = False,
     published: bool = False,
     ot_stride: AtLeastOne = 8,
     reach: Positive | None = None,
@@ -124,7 +123,6 @@ def dm_count(
             points, z[:, 0], max(ot_stride, stride), made, reg, iterations, solver,
             dustbin=dustbin, reach=reach, top=top, height=height,
         ),
-        relative,
     )  # fmt: skip
     if mass:
         values = values * (density.detach().sum((1, 2, 3)) / mass).clamp(max=1)
@@ -165,9 +163,7 @@ def _counted(
     return terms, weights
 
 
-def _transported(
-    pooled: Tensor, points: PointBatch, solve: Callable[[Tensor], TransportResult], all_relative: bool = False
-) -> Tensor:
+def _transported(pooled: Tensor, points: PointBatch, solve: Callable[[Tensor], TransportResult]) -> Tensor:
     """⟨C, T⟩ [B], with Danskin's gradient; zero for an image without points.
 
     The gradient at an empty cell is that of the transport alone. ε·ln v has the derivative of the entropy in it, which is −∞
@@ -181,9 +177,7 @@ def _transported(
         inner = (z * beta).sum((1, 2, 3), keepdim=True)
         relative = _relative(result).to(z).view_as(z)
         level = (z * relative).sum((1, 2, 3), keepdim=True)
-        wanted = relative * total - level
-        if not all_relative:
-            wanted = torch.where(z > 0, beta * total - inner, wanted)
+        wanted = torch.where(z > 0, beta * total - inner, relative * total - level)
         gradient = wanted / (total.square() + 1e-8)
         some = points.valid.any(1).to(z)
         gradient = gradient * some[:, None, None, None]

@@ -18,6 +18,7 @@ from papm import data
 from papm.config import TrainConfig
 from papm.data.click_model import Annotator, annotate_dataset
 from papm.errors import ConfigError, DataError
+from papm.methods import RECIPE
 from papm.predict.prediction import Prediction
 from papm.predict.predictor import Counter
 from papm.report.charts import Series
@@ -249,6 +250,7 @@ def test_points_of_a_curve_are_of_one_kind_of_training(tmp_path: Path) -> None:
         recipe = methods.recipe("al-papm", "vgg19")
         who = {"dataset": "shanghaitech-a", "backbone": "vgg19", "method": "al-papm", "seed": 0, "select": "last"}
         options = {"loss": {**recipe["loss"], "sigma": sigma, "shape": 2}, "network": recipe["network"]}
+        options["training"] = {"colour": recipe["colour"]}
         one = {
             **who,
             "mae": mae,
@@ -256,7 +258,7 @@ def test_points_of_a_curve_are_of_one_kind_of_training(tmp_path: Path) -> None:
             "steps": steps,
             "options": options,
             "weights_sha256": "5" * 64,
-            "recipe": "4",
+            "recipe": RECIPE,
         }
         (tmp_path / f"{sigma}-{steps}.json").write_text(json.dumps(one))
 
