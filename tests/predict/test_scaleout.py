@@ -24,7 +24,7 @@ from papm.predict.predictor import Counter
 from papm.predict.results import image_names
 from papm.predict.scaleout import manifest as manifests
 from papm.predict.scaleout import shard as shards
-from papm.predict.scaleout.place import Place, list_images, read_pixels
+from papm.predict.scaleout.place import Place, file_system, list_images, read_pixels
 from papm.predict.scaleout.run import Far, Summary, predict_many
 from papm.predict.scaleout.shard import ShardCounter
 from papm.predict.tiling import LIMITS, Limits
@@ -327,3 +327,11 @@ def test_a_damaged_manifest_is_refused(tmp_path: Path, photos: Path, shard: obje
         count(model, photos, out, resume=True)
     with pytest.raises(ConfigError, match="a shard is a number of images, 1 or more, not 0"):
         count(model, photos, tmp_path / "new", shard=0)
+
+
+@pytest.mark.parametrize("address", ["ftp://me:secret@host/photos/*.jpg", "s3://key:secret@bucket/photos"])
+def test_a_password_in_an_address_is_refused_and_not_repeated(address: str) -> None:
+    with pytest.raises(ConfigError, match="password") as caught:
+        file_system(address)
+    assert "secret" not in str(caught.value)
+    assert file_system("memory://photos/me@home:1.jpg")[1] == "/photos/me@home:1.jpg"

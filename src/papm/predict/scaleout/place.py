@@ -30,7 +30,16 @@ def is_url(address: str) -> bool:
 
 
 def file_system(address: str) -> tuple[Any, str]:
-    """What fsspec reads an address with, and the path that it has there."""
+    """What fsspec reads an address with, and the path that it has there; an address with a password in it is refused.
+
+    Addresses are written into manifests, results and logs, where a password does not belong.
+    """
+    before, at, _ = address.partition("://")[2].partition("/")[0].rpartition("@")
+    if at and ":" in before:
+        raise ConfigError(
+            "an address with a password in it would stand in the results: give it to the store in another way "
+            "(a variable or a file that fsspec's driver reads)"
+        )
     try:
         fs, path = url_to_fs(address)
     except (ValueError, ImportError) as error:  # a protocol that nobody knows, or whose package is not installed
