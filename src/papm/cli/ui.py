@@ -74,6 +74,14 @@ def _cell(value: object) -> str:
     return f"{value:.2f}" if isinstance(value, float) else str(value)
 
 
+class _Bar(Progress):
+    """A bar that says nothing where it is disabled: before 14.3 rich ends it with an empty line all the same."""
+
+    def stop(self) -> None:
+        if not self.disable:
+            super().stop()
+
+
 def bar() -> Progress:
     """A progress bar that draws on a terminal and stays silent elsewhere."""
     columns = (
@@ -85,7 +93,7 @@ def bar() -> Progress:
         TimeRemainingColumn(),
         TextColumn("{task.fields[note]}"),
     )
-    return Progress(*columns, console=err, refresh_per_second=4, transient=True, disable=not err.is_terminal)
+    return _Bar(*columns, console=err, refresh_per_second=4, transient=True, disable=not err.is_terminal)
 
 
 class Log:

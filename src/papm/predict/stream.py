@@ -39,6 +39,7 @@ OPTIONS = f"rtsp_transport;tcp|fflags;nobuffer|flags;low_delay|format_whitelist;
 TIMEOUT = 10.0  # seconds without an answer or a frame, after which a connection is taken for broken
 TRIES = 3  # to connect for the first time
 PAUSES = (1.0, 60.0)  # seconds before the first try to connect again, and the most before a later one
+SILENT = 0  # OpenCV's log level
 _ENVIRONMENT = "OPENCV_FFMPEG_CAPTURE_OPTIONS"
 _opening = threading.Lock()  # the environment is the process's
 
@@ -199,11 +200,12 @@ def _open(address: Address) -> Any:
 def _settings(cv2: Any, address: Address) -> Iterator[None]:
     """What OpenCV may do for a stream, and that it says nothing, while one is opened; then again what holds for files."""
     scheme = address.shown.partition("://")[0]
-    before, level = os.environ[_ENVIRONMENT], cv2.utils.logging.getLogLevel()
+    logging_of = getattr(cv2.utils, "logging", cv2)  # OpenCV 4 has its log level in cv2 itself
+    before, level = os.environ[_ENVIRONMENT], logging_of.getLogLevel()
     os.environ[_ENVIRONMENT] = f"{OPTIONS}|protocol_whitelist;{PROTOCOLS.get(scheme, 'file')}"
-    cv2.utils.logging.setLogLevel(cv2.utils.logging.LOG_LEVEL_SILENT)
+    logging_of.setLogLevel(SILENT)
     try:
         yield
     finally:
         os.environ[_ENVIRONMENT] = before
-        cv2.utils.logging.setLogLevel(level)
+        logging_of.setLogLevel(level)

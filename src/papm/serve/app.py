@@ -20,6 +20,7 @@ from threading import Event
 from typing import Any, TypeVar
 
 import torch
+from python_multipart.exceptions import FormParserError
 from starlette.applications import Starlette
 from starlette.datastructures import UploadFile
 from starlette.exceptions import HTTPException
@@ -184,8 +185,8 @@ async def _upload(request: Request, largest: int, body: Body) -> Upload:
     try:
         parser = InMemory(request.headers, body, max_files=1, max_fields=8, max_part_size=TEXT)
         form = await parser.parse()
-    except MultiPartException as error:
-        raise DataError(f"not a form that can be read ({error.message})") from None
+    except (MultiPartException, FormParserError) as error:  # starlette before 1.7 lets the latter through
+        raise DataError(f"not a form that can be read ({error})") from None
     try:
         image = form.get("image")
         if not isinstance(image, UploadFile):
