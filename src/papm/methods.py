@@ -119,8 +119,8 @@ BACKBONES: dict[str, Mapping[str, Any]] = {
         "grey": 0.0,
         "save_every": 200,
     },
-    # lite: hd-papm on ShanghaiTech A, B and UCF_CC_50 together, 10,000 steps, test MAE 74 and 11 on A and B; dinov2: al-papm on the
-    # same, 4500 steps, 56 and 9 (docs/notebook/counts-too-low.md). Rates were not varied.
+    # lite: hd-papm on ShanghaiTech A, B and UCF_CC_50 together, 10,000 steps, test MAE 74 and 11 on A and B; dinov2: al-papm on
+    # the same, 4500 steps, 56 and 9 (docs/notebook/counts-too-low.md). Rates were not varied.
     "lite": {"lr": 1e-3, "trunk_lr": 2e-4, "clip": 0.1, "ema": 0.999, "warmup": 100},
     "dinov2": {"lr": 2e-4, "trunk_lr": 3e-5, "weight_decay": 0.05, "warmup": 500},
     # CSRNet's code: SGD 1e-7, momentum 0.95, decay 5e-4, whole images one by one; a rate for SGD on a sum of squares says
