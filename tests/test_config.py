@@ -349,7 +349,8 @@ def test_every_method_can_be_trained_with_every_backbone(name: str) -> None:
 
 
 def test_recipes_of_method_and_backbone() -> None:
-    assert methods.recipe("al-papm", "vgg19") == dict(methods.method("al-papm").recipe)
+    assert methods.recipe("al-papm", "vgg19") == {**methods.PHOTOGRAPHS, **methods.method("al-papm").recipe}
+    assert "colour" not in methods.recipe("al-papm", "tiny") and "colour" not in methods.recipe("p2p-papm", "p2pnet")
     assert methods.recipe("hd-papm", "vgg19")["network"] == {"activation": "relu-live"}
     assert methods.recipe("hd-papm", "vgg19")["clip"] == 0.1
     assert methods.recipe("hd-papm", "man")["lr"] == methods.recipe("al-papm", "man")["lr"]
