@@ -83,6 +83,7 @@ class TrainConfig:
     colour: float = 0.0  # contrast changes by at most this share, brightness by half of it
     scale_min: float = 1.0  # random resizing, log-uniform between these two
     scale_max: float = 1.0
+    scale_share: float = 1.0  # share of crops that are resized; the others keep the size and the sharpness of their image
     positions: Literal["border", "uniform"] = (
         "border"  # of crops: some moved inside from beyond the border, or anywhere alike
     )
@@ -126,7 +127,7 @@ class TrainConfig:
                 raise ConfigError(f"{name} must be at {bound}, not {brief(value)}")
         if not 0 <= self.colour < 1:
             raise ConfigError(f"colour is a share between 0 and 1, not {self.colour}")
-        for name in ("flip", "grey"):
+        for name in ("flip", "grey", "scale_share"):
             if not 0 <= getattr(self, name) <= 1:
                 raise ConfigError(f"{name} is a probability between 0 and 1, not {getattr(self, name)}")
         if not 0 <= self.ema < 1:
@@ -181,8 +182,8 @@ class TrainConfig:
 # Settings that a result records under options.training; what it does not record had its default.
 LEARNING = (
     "optimizer", "lr", "trunk_lr", "loss_lr", "weight_decay", "warmup", "schedule", "clip", "ema",
-    "margin", "correct", "correct_kind", "flip", "turn", "grey", "colour", "scale_min", "scale_max", "positions",
-    "count", "watch", "teachers", "teacher_weight",
+    "margin", "correct", "correct_kind", "flip", "turn", "grey", "colour", "scale_min", "scale_max",
+    "scale_share", "positions", "count", "watch", "teachers", "teacher_weight",
 )  # fmt: skip
 
 

@@ -39,6 +39,7 @@ class Augment:
     colour: float = 0.0
     scale_min: float = 1.0
     scale_max: float = 1.0
+    scale_share: float = 1.0
     positions: str = "border"
     margin: int = 0
     halo: float = 0.0  # points this far outside the crop travel along, for targets that reach across its border
@@ -54,7 +55,7 @@ class Augment:
     @property
     def resizes(self) -> bool:
         """Whether a crop may be of another scale than its image."""
-        return self.scale_min != 1 or self.scale_max != 1
+        return (self.scale_min != 1 or self.scale_max != 1) and self.scale_share > 0
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -120,7 +121,8 @@ def plan(
         rng = np.random.default_rng([seed, first + b, 2])
         s = math.exp(rng.uniform(math.log(augment.scale_min), math.log(augment.scale_max)))
         # Always the same number of draws a sample, so that one option does not shift the others' randomness.
-        u, v, flip, grey, contrast, brightness, way = rng.uniform(size=7)
+        u, v, flip, grey, contrast, brightness, way, native = rng.uniform(size=8)
+        s = s if native < augment.scale_share else 1.0
         # In float32, as `cut_crops` rounds them: both must agree on the size of the scaled image.
         h, w = (max(1, int(np.rint(np.float32(side) * np.float32(s)))) for side in (height, width))
         border = augment.positions == "border"

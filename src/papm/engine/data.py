@@ -99,6 +99,7 @@ class CountingData:
             colour=config.colour,
             scale_min=config.scale_min,
             scale_max=config.scale_max,
+            scale_share=config.scale_share,
             positions=config.positions,
             margin=config.frame,
             halo=halo,

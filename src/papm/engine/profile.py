@@ -84,8 +84,8 @@ def _look(
 
 
 def _varied(image: Tensor, number: int, config: TrainConfig) -> Tensor:
-    """The image at one of the sizes that the training gives it: factors spread evenly between the least and the largest."""
-    if config.scale_min == config.scale_max == 1:
+    """The image at one of the sizes that the training gives it: its own, or factors spread evenly from the least to the largest."""
+    if config.scale_min == config.scale_max == 1 or (number * math.sqrt(2)) % 1 >= config.scale_share:
         return image
     share = (number * (math.sqrt(5) - 1) / 2) % 1
     factor = config.scale_min * (config.scale_max / config.scale_min) ** share
