@@ -12,11 +12,14 @@ import numpy as np
 import pytest
 import torch
 from PIL import Image
+from safetensors.torch import save_file
 
 import papm
 from papm import api
 from papm.checkpoint import ModelSpec
 from papm.errors import ConfigError, DataError
+from papm.models.trunks import parameter_shapes
+from papm.models.weights import PUBLISHED
 from papm.predict.prediction import Prediction
 
 SPEC = "synthetic:train=4,test=3,size=64,count=3-6"
@@ -68,8 +71,20 @@ def test_a_misspelt_setting_names_the_nearest(tmp_path: Path) -> None:
     ],
 )
 def test_auto_fits_what_is_given(given: dict[str, str], made: tuple[str, str]) -> None:
-    assert api.choose(SPEC, torch.device("cpu"), **given) == made
-    assert api.choose(SPEC, torch.device("cuda"))[1] == "vgg19"
+    assert api.choose(torch.device("cpu"), **given) == made
+    assert api.choose(torch.device("cuda")) == ("al-papm", "dinov2")
+    assert api.choose(torch.device("cuda"), **{"method": "hd-papm", **given})[0] == given.get("method", "hd-papm")
+
+
+@pytest.mark.parametrize("name", ["vgg19", "lite", "dinov2"])
+def test_weights_in_hand_choose_their_network(name: str, tmp_path: Path) -> None:
+    """On any machine: nobody who has the weights of one network wants them refused for another."""
+    shapes, about = parameter_shapes(name), PUBLISHED[name]
+    tensors = {about.prefix + key: torch.zeros(shape) for key, shape in shapes.items()}
+    save_file(tensors, tmp_path / "trunk.safetensors")
+    found = api.configure(SPEC, "auto", "auto", {"weights": str(tmp_path / "trunk.safetensors")})
+    assert found.config.backbone == name and "its weights are given" in found.why[0]
+    assert found.config.method == ("al-papm" if name == "dinov2" else "hd-papm")
 
 
 def test_the_report_is_a_page_with_pictures(run: papm.Run) -> None:

@@ -26,6 +26,7 @@ from papm.engine.evaluate import Evaluation
 from papm.engine.start import implied
 from papm.errors import ConfigError, PapmError, unknown
 from papm.extras import MissingExtraError
+from papm.models.weights import held, read_weights
 from papm.predict import localization
 from papm.predict.ensemble import Ensemble
 from papm.predict.localization import Localization
@@ -78,19 +79,30 @@ class Run(Brief):
             raise PapmError(f"{e}; the result is written: make room, and --resume adds pictures and report") from None
 
 
-def choose(data: Data, machine: torch.device, method: str = AUTO, backbone: str = AUTO) -> tuple[str, str]:
-    """What `auto` means for these data on this machine: a method and a backbone that fit each other.
+def choose(
+    machine: torch.device, method: str = AUTO, backbone: str = AUTO, trunk: str | None = None
+) -> tuple[str, str]:
+    """What `auto` means on this machine: a method and a backbone that fit each other; `trunk` is that of weights in hand.
 
-    >>> choose("photos", torch.device("cuda")), choose("photos", torch.device("cpu"), method="p2p-papm")
-    (('hd-papm', 'vgg19'), ('p2p-papm', 'p2pnet'))
+    >>> choose(torch.device("cuda")), choose(torch.device("cpu")), choose(torch.device("cpu"), method="p2p-papm")
+    (('al-papm', 'dinov2'), ('hd-papm', 'tiny'), ('p2p-papm', 'p2pnet'))
     """
-    if method == AUTO:
-        points = backbone != AUTO and models.info(backbone).kind == "points"
-        method = "p2p-papm" if points else "hd-papm"
     if backbone == AUTO:
-        small = "vgg19" if machine.type == "cuda" else "tiny"
-        backbone = "p2pnet" if methods.method(method).network == "points" else small
+        points = method != AUTO and methods.method(method).network == "points"
+        usual = "dinov2" if machine.type == "cuda" else "tiny"
+        backbone = "p2pnet" if points else trunk or usual
+    if method == AUTO:
+        points = models.info(backbone).kind == "points"
+        method = "p2p-papm" if points else "al-papm" if backbone == "dinov2" else "hd-papm"
     return method, backbone
+
+
+def _trunk_of(weights: Any) -> str | None:
+    """The network that has the trunk of a file of weights and its name; None where no file is given."""
+    if weights in (None, "imagenet"):
+        return None
+    arch = held(read_weights(Path(str(weights)).expanduser()))
+    return arch if arch in models.names() else None
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -110,9 +122,11 @@ def configure(data: Data, method: str, backbone: str, settings: Mapping[str, Any
         method, backbone, given = implied(method, backbone, given)
     if AUTO in (method, backbone):
         machine, free = pick_device(str(given.get("device", AUTO))), backbone == AUTO
-        method, backbone = choose(data, machine, method, backbone)
+        trunk = _trunk_of(given.get("weights")) if free else None
+        method, backbone = choose(machine, method, backbone, trunk)
         if free:
-            why.append(f"{method} with {backbone}: for a {'GPU' if machine.type == 'cuda' else 'CPU'}")
+            here = f"for a {'GPU' if machine.type == 'cuda' else 'CPU'}"
+            why.append(f"{method} with {backbone}: {'its weights are given' if trunk == backbone else here}")
         if free and machine.type != "cuda" and backbone == "p2pnet":
             given["network"] = {"trunk": "tiny", **group(given, "network")}
         if free and models.info(backbone).trunk is not None and "trunk" not in group(given, "network"):

@@ -50,6 +50,8 @@ def resolve(method: str, backbone: str, given: dict[str, Any]) -> TrainConfig:
     crop = given.get("crop", math.inf)
     if given.get("correct") or (isinstance(crop, int | float) and crop - 2 * recipe.get("margin", 0) < SMALLEST_INNER):
         recipe["margin"] = 0  # the displacement says how wide a frame must be; a crop that is given needs its pixels
+    if given.get("correct"):
+        recipe |= {"scale_min": 1.0, "scale_max": 1.0}  # a displacement is so many pixels of the image as it is
     config = configuration.from_mapping({**recipe, **given, **merged, "method": method, "backbone": backbone})
     known = models.info(backbone).options
     for key in config.network:
@@ -72,7 +74,7 @@ def recipe_of(config: TrainConfig) -> str:
 
     >>> some = {"steps": 5, "turn": True, "loss": {"sigma": 16}}, {"lr": 1.0}
     >>> [recipe_of(resolve("al-papm", "vgg19", given)) for given in some]
-    ['5', 'own']
+    ['6', 'own']
     """
     usual = resolve(config.method, config.backbone, {"network": dict(config.network)})
     own = (*(k for k in configuration.LEARNING if k not in auto.CHOSEN), "network")

@@ -211,11 +211,15 @@ def _trunk_part(tensors: dict[str, Tensor], arch: str) -> dict[str, Tensor]:
     }
 
 
+def held(tensors: dict[str, Tensor]) -> str | None:
+    """Which published trunk the tensors of a file are of; None: of none."""
+    return next((a for a in PUBLISHED if set(parameter_shapes(a)) == set(_trunk_part(tensors, a))), None)
+
+
 def _instead(tensors: dict[str, Tensor]) -> str:
     """Which other trunk a file holds, for messages: a network with the option `trunk` can have it."""
-    for arch in PUBLISHED:
-        if set(parameter_shapes(arch)) == set(_trunk_part(tensors, arch)):
-            return f", but a {arch} trunk (network.trunk={arch}, where a network has that option, takes it)"
+    if arch := held(tensors):
+        return f", but a {arch} trunk (network.trunk={arch}, where a network has that option, takes it)"
     return ""
 
 

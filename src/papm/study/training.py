@@ -14,6 +14,7 @@ from papm import config as configuration
 from papm import losses, methods, models
 from papm.config import GROUPS, LEARNING, TrainConfig
 from papm.data import resize
+from papm.data.base import HOLDOUT
 from papm.engine import auto
 from papm.engine.build import resolve
 from papm.errors import ConfigError, unknown
@@ -152,8 +153,9 @@ def required(settings: Mapping[str, Any], recipe: Collection[str] = ()) -> dict[
     """
     whole = asked(settings)
     keys = {*IDENTITY, *(k for k in whole if (k in settings and k not in recipe) or k.startswith("data."))}
-    # The number of classes is known once the data is read.
-    return {k: v for k, v in whole.items() if k in keys and not (k == "network.num_classes" and v == "auto")}
+    # The number of classes is known once the data is read. A figure of held-out training images is none of the test images.
+    known = {k: v for k, v in whole.items() if k in keys and not (k == "network.num_classes" and v == "auto")}
+    return {f"data.{HOLDOUT}": None, **known}
 
 
 def differences(wanted: Mapping[str, Any], have: Mapping[str, Any]) -> dict[str, Any]:
