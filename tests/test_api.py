@@ -17,7 +17,7 @@ from safetensors.torch import save_file
 import papm
 from papm import api
 from papm.checkpoint import ModelSpec
-from papm.errors import ConfigError, DataError
+from papm.errors import CheckpointError, ConfigError, DataError
 from papm.models.trunks import parameter_shapes
 from papm.models.weights import PUBLISHED
 from papm.predict.prediction import Prediction
@@ -81,10 +81,31 @@ def test_weights_in_hand_choose_their_network(name: str, tmp_path: Path) -> None
     """On any machine: nobody who has the weights of one network wants them refused for another."""
     shapes, about = parameter_shapes(name), PUBLISHED[name]
     tensors = {about.prefix + key: torch.zeros(shape) for key, shape in shapes.items()}
+    tensors |= {f"{about.prefix}_bn0.num_batches_tracked": torch.zeros(())} if name == "lite" else {}  # as published
     save_file(tensors, tmp_path / "trunk.safetensors")
     found = api.configure(SPEC, "auto", "auto", {"weights": str(tmp_path / "trunk.safetensors")})
-    assert found.config.backbone == name and "its weights are given" in found.why[0]
+    assert found.config.backbone == name and "as its weights or options are given" in found.why[0]
     assert found.config.method == ("al-papm" if name == "dinov2" else "hd-papm")
+
+
+def test_weights_of_a_trunk_without_a_network_of_its_name_go_into_vgg19(tmp_path: Path) -> None:
+    shapes = parameter_shapes("vgg16")
+    save_file({f"features.{k}": torch.zeros(s) for k, s in shapes.items()}, tmp_path / "trunk.safetensors")
+    found = api.configure(SPEC, "auto", "auto", {"weights": str(tmp_path / "trunk.safetensors")}).config
+    assert (found.backbone, found.network["trunk"]) == ("vgg19", "vgg16")
+
+
+def test_weights_that_cannot_be_read_are_refused_in_a_sentence(tmp_path: Path) -> None:
+    with pytest.raises(CheckpointError, match="does not exist"):
+        api.configure(SPEC, "auto", "auto", {"weights": str(tmp_path / "missing.pth")})
+
+
+def test_options_that_the_usual_network_of_a_gpu_lacks_are_those_of_vgg19(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(api, "pick_device", lambda name: torch.device("cuda"))
+    for network, backbone in (({"stride": 4}, "vgg19"), ({"activation": "abs"}, "dinov2"), ({}, "dinov2")):
+        assert (
+            api.configure(SPEC, "auto", "auto", {"network": network, "weights": "imagenet"}).config.backbone == backbone
+        )
 
 
 def test_the_report_is_a_page_with_pictures(run: papm.Run) -> None:

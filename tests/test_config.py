@@ -230,7 +230,7 @@ RULES: list[tuple[dict[str, Any], str]] = [
     *[({k: -1}, f"{k} must not be negative, but is -1") for k in
       ("lr", "trunk_lr", "loss_lr", "weight_decay", "warmup", "clip", "margin", "noise", "correct",
        "eval_every", "seed")],
-    *[({k: v}, f"{k} is a probability") for k in ("flip", "grey") for v in (-0.1, 1.1)],
+    *[({k: v}, f"{k} is a probability") for k in ("flip", "grey", "scale_share") for v in (-0.1, 1.1)],
     *[({"ema": v}, "ema is a decay") for v in (-0.1, 1.0)],
     *[({"val_fraction": v}, "val_fraction is a share") for v in (0.0, 1.0)],
     ({"scale_min": 0.05}, "scale_min ≤ scale_max within"),

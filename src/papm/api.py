@@ -45,6 +45,7 @@ Data = str | Path | Mapping[str, Dataset]  # NAME:FOLDER, a name, a folder; or s
 OnStep = Callable[[int, int, Mapping[str, float]], None]  # step, of how many, loss or evaluation
 OnItem = Callable[[], None]
 AUTO = "auto"
+USUAL = {True: "dinov2", False: "tiny"}  # the network of a machine with a GPU, and without
 PROTOCOLS = ("counts", "game", "nwpu", "qnrf")
 
 
@@ -80,29 +81,32 @@ class Run(Brief):
 
 
 def choose(
-    machine: torch.device, method: str = AUTO, backbone: str = AUTO, trunk: str | None = None
+    machine: torch.device, method: str = AUTO, backbone: str = AUTO, wanted: str | None = None
 ) -> tuple[str, str]:
-    """What `auto` means on this machine: a method and a backbone that fit each other; `trunk` is that of weights in hand.
+    """What `auto` means on this machine: a method and a backbone that fit each other; `wanted`: in place of the usual one.
 
     >>> choose(torch.device("cuda")), choose(torch.device("cpu")), choose(torch.device("cpu"), method="p2p-papm")
     (('al-papm', 'dinov2'), ('hd-papm', 'tiny'), ('p2p-papm', 'p2pnet'))
     """
     if backbone == AUTO:
         points = method != AUTO and methods.method(method).network == "points"
-        usual = "dinov2" if machine.type == "cuda" else "tiny"
-        backbone = "p2pnet" if points else trunk or usual
+        backbone = "p2pnet" if points else wanted or USUAL[machine.type == "cuda"]
     if method == AUTO:
         points = models.info(backbone).kind == "points"
         method = "p2p-papm" if points else "al-papm" if backbone == "dinov2" else "hd-papm"
     return method, backbone
 
 
-def _trunk_of(weights: Any) -> str | None:
-    """The network that has the trunk of a file of weights and its name; None where no file is given."""
-    if weights in (None, "imagenet"):
-        return None
-    arch = held(read_weights(Path(str(weights)).expanduser()))
-    return arch if arch in models.names() else None
+def _wanted(given: Mapping[str, Any], machine: torch.device) -> tuple[str | None, dict[str, Any]]:
+    """The density network that weights in hand are of, or options that a GPU's usual one lacks; and its options."""
+    options, weights = group(given, "network"), given.get("weights")
+    arch = None if weights in (None, "imagenet") else held(read_weights(Path(str(weights)).expanduser()))
+    if arch is not None:
+        return (arch, options) if arch in models.names() else ("vgg19", {"trunk": arch, **options})
+    usual, paper = (models.info(name).options for name in (USUAL[True], "vgg19"))
+    return "vgg19" if machine.type == "cuda" and set(options) - set(usual) and set(options) <= set(
+        paper
+    ) else None, options
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -122,11 +126,15 @@ def configure(data: Data, method: str, backbone: str, settings: Mapping[str, Any
         method, backbone, given = implied(method, backbone, given)
     if AUTO in (method, backbone):
         machine, free = pick_device(str(given.get("device", AUTO))), backbone == AUTO
-        trunk = _trunk_of(given.get("weights")) if free else None
-        method, backbone = choose(machine, method, backbone, trunk)
+        wanted, options = _wanted(given, machine) if free else (None, {})
+        method, backbone = choose(machine, method, backbone, wanted)
         if free:
+            if backbone == wanted and options:
+                given["network"] = options
             here = f"for a {'GPU' if machine.type == 'cuda' else 'CPU'}"
-            why.append(f"{method} with {backbone}: {'its weights are given' if trunk == backbone else here}")
+            why.append(
+                f"{method} with {backbone}: {'as its weights or options are given' if backbone == wanted else here}"
+            )
         if free and machine.type != "cuda" and backbone == "p2pnet":
             given["network"] = {"trunk": "tiny", **group(given, "network")}
         if free and models.info(backbone).trunk is not None and "trunk" not in group(given, "network"):

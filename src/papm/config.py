@@ -83,7 +83,9 @@ class TrainConfig:
     colour: float = 0.0  # contrast changes by at most this share, brightness by half of it
     scale_min: float = 1.0  # random resizing, log-uniform between these two
     scale_max: float = 1.0
-    scale_share: float = 1.0  # share of crops that are resized; the others keep the size and the sharpness of their image
+    scale_share: float = (
+        1.0  # share of crops that are resized; the others keep the size and the sharpness of their image
+    )
     positions: Literal["border", "uniform"] = (
         "border"  # of crops: some moved inside from beyond the border, or anywhere alike
     )
@@ -154,7 +156,7 @@ class TrainConfig:
             raise ConfigError(
                 f"{self.batch} crops of {self.view}×{self.view} pixels are too much for a step; use a smaller batch or crop"
             )
-        if self.correct and (self.scale_min != 1 or self.scale_max != 1):
+        if self.correct and self.resizes:
             raise ConfigError(
                 "correct is a distance in pixels of the images, which scale_min and scale_max change: leave them at 1"
             )
@@ -162,6 +164,11 @@ class TrainConfig:
             raise ConfigError(
                 f"correct={self.correct:g} needs a margin of at least {self.reach}, not {self.margin}; 0 finds it"
             )
+
+    @property
+    def resizes(self) -> bool:
+        """Whether crops may be of another scale than their image."""
+        return (self.scale_min != 1 or self.scale_max != 1) and self.scale_share > 0
 
     @property
     def reach(self) -> int:

@@ -53,15 +53,14 @@ def test_the_network_sees_a_frame_of_the_displacement_and_the_loss_what_it_saw_b
     assert len(xy) and (xy >= 32).all() and (xy < 96).all()
 
 
-@pytest.mark.slow
 def test_a_displacement_is_of_images_as_they_are() -> None:
     """A recipe's scales make way for it; scales that are asked for contradict it."""
-    assert resolve("al-papm", "vgg19", {}).scale_min < 1
-    assert resolve("al-papm", "vgg19", {"correct": 16.0}).scale_min == resolve("al-papm", "vgg19", {"correct": 16.0}).scale_max == 1
+    assert resolve("al-papm", "vgg19", {}).resizes and not resolve("al-papm", "vgg19", {"correct": 16.0}).resizes
     with pytest.raises(ConfigError, match="leave them at 1"):
         resolve("al-papm", "vgg19", {"correct": 16.0, "scale_max": 1.5})
 
 
+@pytest.mark.slow
 def test_a_corrected_run_trains_resumes_and_says_so(tmp_path: Path) -> None:
     asked = config(correct=12.0, noise=12.0)
     made = engine.train(asked, tmp_path)

@@ -663,7 +663,7 @@ def test_a_step_tells_the_loss_all_that_is_known_of_the_crops() -> None:
 
 def test_attention_is_kept_away_from_the_padding_of_crops(monkeypatch: pytest.MonkeyPatch) -> None:
     """Images of 96 px in crops of 160: what the crops hold beyond them changes no token inside. A margin is no padding."""
-    c = config(backbone="man", method="dm-count", crop=160, margin=16, batch=2)
+    c = config(backbone="man", method="dm-count", crop=160, margin=16, batch=2, scale_max=1.0, scale_min=1.0)
     network = build_network(c).eval()  # no dropout,
     monkeypatch.setattr(MAN, "frame", 0)  # and no frame, as in training
     assert isinstance(network, MAN)

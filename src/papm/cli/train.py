@@ -28,9 +28,10 @@ def train(
     data: Data,
     settings: Annotated[list[str] | None, Argument(metavar="KEY=VALUE …", help=SETTINGS)] = None,
     method: Annotated[
-        str | None, Option(help="What the network learns (docs/guide/training.md); by default hd-papm.")
+        str | None,
+        Option(help="What the network learns (docs/guide/training.md); by default al-papm on a GPU, else hd-papm."),
     ] = None,
-    backbone: Annotated[str | None, Option(help="The network; by default vgg19 on a GPU, tiny on a CPU.")] = None,
+    backbone: Annotated[str | None, Option(help="The network; by default dinov2 on a GPU, tiny on a CPU.")] = None,
     weights: Annotated[str | None, Option(help="imagenet, or a .safetensors/.pth file for the trunk.")] = None,
     init: Annotated[str | None, Option(help="A papm checkpoint to start from.")] = None,
     out: Annotated[Path, Option(help="The run folder.")] = Path("runs/run"),

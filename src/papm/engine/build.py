@@ -50,6 +50,8 @@ def resolve(method: str, backbone: str, given: dict[str, Any]) -> TrainConfig:
     crop = given.get("crop", math.inf)
     if given.get("correct") or (isinstance(crop, int | float) and crop - 2 * recipe.get("margin", 0) < SMALLEST_INNER):
         recipe["margin"] = 0  # the displacement says how wide a frame must be; a crop that is given needs its pixels
+    if {"scale_min", "scale_max"} & given.keys():
+        recipe.pop("scale_share", None)  # scales of one's own are for all crops, as they were before there was a share
     if given.get("correct"):
         recipe |= {"scale_min": 1.0, "scale_max": 1.0}  # a displacement is so many pixels of the image as it is
     config = configuration.from_mapping({**recipe, **given, **merged, "method": method, "backbone": backbone})
@@ -124,7 +126,8 @@ def inference_of(config: TrainConfig, splits: Splits | None = None) -> Inference
     scales: tuple[float, ...] = ()
     if rule and splits is not None:
         least, usual, most = resize.scales(splits.train)
-        scales = (least * config.scale_min, usual, most * config.scale_max)
+        small, large = (config.scale_min, config.scale_max) if config.resizes else (1.0, 1.0)
+        scales = (least * small, usual, most * large)
     classes: tuple[str, ...] = ()
     if several_classes(config) and splits is not None:
         classes = known_names(splits.train, int(config.network["num_classes"]))

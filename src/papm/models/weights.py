@@ -9,6 +9,7 @@ import logging
 import os
 import urllib.request
 import zipfile
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import cast
@@ -213,7 +214,11 @@ def _trunk_part(tensors: dict[str, Tensor], arch: str) -> dict[str, Tensor]:
 
 def held(tensors: dict[str, Tensor]) -> str | None:
     """Which published trunk the tensors of a file are of; None: of none."""
-    return next((a for a in PUBLISHED if set(parameter_shapes(a)) == set(_trunk_part(tensors, a))), None)
+
+    def weights(names: Iterable[str]) -> set[str]:
+        return {name for name in names if not name.endswith("num_batches_tracked")}  # a counter that some files lack
+
+    return next((a for a in PUBLISHED if weights(parameter_shapes(a)) == weights(_trunk_part(tensors, a))), None)
 
 
 def _instead(tensors: dict[str, Tensor]) -> str:
