@@ -7,7 +7,8 @@
 A recipe is `benchmarks/ready/NAME.yaml`. `{data}` and `{weights}` in it stand for the folders of datasets and of trunk weights.
 Trainings that are done are kept and those that were stopped go on: the same command, given again, finishes the work.
 `--place` puts NAME.safetensors and NAME.md where they are shipped from, which is done once, when they are final. `--set
-steps=20 …` changes every training, to try a recipe out.
+steps=20 …` changes every training, to try a recipe out. `--profile` trains nothing: the model that is shipped learns anew what
+its training images were like, where what a profile holds has changed.
 """
 
 from __future__ import annotations
@@ -26,6 +27,9 @@ import papm
 from papm import checkpoint, data
 from papm.config import load, parse_overrides
 from papm.data.base import Dataset
+from papm.data.splits import choose
+from papm.engine.build import resolve
+from papm.engine.profile import profile_of
 from papm.errors import ConfigError, PapmError
 from papm.files import write_text
 from papm.predict.predictor import Counter
@@ -97,6 +101,22 @@ def make(recipe: Recipe, root: str, out: Path, changes: Mapping[str, Any] | None
     checkpoint.save(made, _without_folders(spec, recipe), state, card.write(), half=recipe.half)
     write_text(made.with_suffix(".md"), card.write())
     return made
+
+
+def profiled(recipe: Recipe, root: str, file: Path) -> Path:
+    """Write the file of a model again with the profile of its training images as it is made today."""
+    spec, state = checkpoint.load(file)
+    if spec.inference is None:
+        raise PapmError(f"{file}: does not say how it counts; make it again")
+    images = _images(recipe, root)
+    opened = data.open_spec(images, **recipe.options) if isinstance(images, str) else images
+    given = {"select": "last", **recipe.student, "data": recipe.name}
+    config = resolve(str(given.pop("method")), str(given.pop("backbone")), given)
+    train = choose(opened, config.select, config.val_fraction, config.seed).train
+    profile = profile_of(checkpoint.build(spec, state), train, config, "32")
+    spec = dataclasses.replace(spec, inference=dataclasses.replace(spec.inference, profile=profile))
+    checkpoint.save(file, spec, state, file.with_suffix(".md").read_text(encoding="utf-8"), half=recipe.half)
+    return file
 
 
 def _images(recipe: Recipe, root: str) -> str | dict[str, Dataset]:
@@ -194,10 +214,14 @@ def main(argv: Sequence[str] | None = None) -> None:
     )
     parser.add_argument("--set", nargs="*", default=[], metavar="KEY=VALUE", help="settings of every training")
     parser.add_argument("--place", action="store_true", help="put the model where it is shipped from")
+    parser.add_argument("--profile", action="store_true", help="only look at the training images again")
     asked = parser.parse_args(argv)
     logging.basicConfig(level=logging.INFO, format="%(message)s")
     path = Path(asked.name) if asked.name.endswith(".yaml") else HERE / "ready" / f"{asked.name}.yaml"
     recipe = Recipe.read(path, {"data": asked.data, "weights": asked.weights})
+    if asked.profile:
+        print(profiled(recipe, asked.data, HERE.parent / recipe.place / f"{recipe.name}{checkpoint.COMPACT}"))
+        return
     more = dict(part.split("=", 1) for part in asked.unseen)
     recipe = dataclasses.replace(recipe, unseen={**recipe.unseen, **more})
     made = make(recipe, asked.data, asked.out, parse_overrides(asked.set))

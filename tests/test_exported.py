@@ -26,6 +26,7 @@ pytest.importorskip("onnxruntime")
 pytest.importorskip("onnxscript")
 
 from papm.export import export_model, export_onnx  # noqa: E402
+from papm.likeness import Profile  # noqa: E402
 
 INFERENCE = Inference(
     frame=16,
@@ -107,6 +108,8 @@ def test_a_file_for_one_size_counts_that_size(run: Path, tmp_path: Path) -> None
     own = papm.Counter.load(run, "cpu").predict(image(64, 96))
     for found in counter.predict([image(64, 96)] * 2, batch=2):
         same(own, found)
+    counter.change(profile=Profile({}, steady=(-1e-9, 1e-9)))  # a second look at half the size is not to be had
+    assert counter.predict(image(64, 96)).unlike == ()
     with pytest.raises(DataError, match=r"64×96 pixels only .* not of 65×96: export the model without --fixed"):
         counter.predict(image(65, 96))
 

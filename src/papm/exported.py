@@ -143,7 +143,7 @@ class ExportedNetwork(Network):
         super().__init__()
         self.about, self.compute, self.name = about, compute, file.name
         self.stride, self.multiple, self.num_classes = about.stride, about.multiple, about.num_classes
-        self.receptive_field, self.inference = about.receptive_field, about.inference
+        self.receptive_field, self.inference, self.fixed = about.receptive_field, about.inference, about.size
         # In place of weights: what tells this model from others (`predict/journal.py`), and where it is computed.
         content = hashlib.sha256(about.to_text().encode() + file.read_bytes()).digest()
         self.register_buffer("digest", torch.tensor(list(content), dtype=torch.uint8))

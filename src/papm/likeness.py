@@ -8,6 +8,7 @@ An image is described by its `appearance`: ten numbers of three groups,
 
 and by the `features` of the network itself, its deepest map averaged over the image. Each group is a Gaussian over the training
 images with a limit: a Mahalanobis distance that few of them exceed when the others say what is usual (`engine/profile.py`).
+Last, by whether the count is `steady`: what a network knows it counts alike at half the size, as far as it learned sizes.
 """
 
 from __future__ import annotations
@@ -182,7 +183,8 @@ class Profile:
 
     `usual`: a Gaussian for each group of `appearance`. `changes`: what would change their sharpness, and how. `features`:
     of the network, where it has such. `packing`: objects in a square of 64 pixels where they are dense, the most of any
-    training image; 0: not known. `images`: how many were looked at.
+    training image; 0: not known. `images`: how many were looked at. `steady`: the lowest and highest usual logarithm of how
+    the count changes when the sides of an image are halved (`predict/unlike.py`).
     """
 
     usual: Mapping[str, Usual]
@@ -190,6 +192,7 @@ class Profile:
     features: Features | None = None
     packing: float = 0.0
     images: int = 0
+    steady: tuple[float, float] | None = None
 
     def __post_init__(self) -> None:
         if not isinstance(self.usual, Mapping) or not set(self.usual) <= set(GROUPS):
@@ -205,6 +208,8 @@ class Profile:
             raise ConfigError(f"the features of a profile are numbers, not {brief(self.features)}")
         if not are_numbers((self.packing, self.images), 2) or min(self.packing, self.images) < 0:
             raise ConfigError(f"the packing of a profile is a number of objects, not {brief(self.packing)}")
+        if self.steady is not None and (not are_numbers(self.steady, 2) or self.steady[0] > self.steady[1]):
+            raise ConfigError(f"what is steady lies between two numbers, not {brief(self.steady)}")
 
     def to_mapping(self) -> dict[str, Any]:
         """Plain types, as stored."""

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from statistics import median
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from PIL import Image
@@ -19,14 +21,15 @@ from papm.checkpoint import ModelSpec
 from papm.config import TrainConfig
 from papm.data.base import Dataset
 from papm.data.resize import Resize
-from papm.engine.profile import _blurred, _noisy, _scaled, profile_of
+from papm.engine.profile import _blurred, _noisy, _scaled, _steady, profile_of
 from papm.errors import CheckpointError, ConfigError
 from papm.inference import MOST_CHECKED, CountInterval, Inference
 from papm.likeness import KINDS, MOST_AXES, MOST_CHANNELS, Change, Features, Profile, Usual, appearance
 from papm.predict.ensemble import Ensemble
 from papm.predict.predictor import Counter
 from papm.predict.results import summary
-from papm.predict.unlike import packing
+from papm.predict.tiling import infer
+from papm.predict.unlike import FEW, packing, steadiness, unlike
 from papm.structures import DensityOutput
 
 CELLS = "synthetic:look=cells,train=40,test=40,size=208x256,count=20-40"
@@ -244,6 +247,60 @@ def test_the_largest_profile_can_be_read_again(tmp_path: Path) -> None:
     model = counter(profile, calibrated_on=tuple(f"{k:016x}" for k in range(MOST_CHECKED)))
     checkpoint.save(tmp_path / "best.ckpt", model.spec, model.network.state_dict())
     assert checkpoint.load(tmp_path / "best.ckpt")[0].inference == model.inference
+
+
+class Bright(models.DensityNetwork):
+    """Counts what is bright: `each` for a pixel of the brightest, whatever its surroundings."""
+
+    stride = multiple = 8
+    num_classes = 1
+
+    def __init__(self, each: float) -> None:
+        super().__init__()
+        self.each = torch.nn.Parameter(torch.tensor(each))
+
+    def density(self, images: Tensor) -> Tensor:
+        light = (images[:, :1] > 1).float()
+        return self.each * torch.nn.functional.avg_pool2d(light, 8) * 64
+
+
+@pytest.mark.parametrize(("size", "seen"), [((96, 160), 96 * 160), ((1000, 1400), 640 * 640)])
+def test_steadiness_is_the_change_of_the_count_at_half_the_size(size: tuple[int, int], seen: int) -> None:
+    """Bright pixels are a quarter as many at half the size; of a large image the middle is looked at."""
+    each = 0.01
+    image, network = torch.full((3, *size), 255, dtype=torch.uint8), Bright(each)
+    output = infer(network, image)
+    wanted = math.log((each * seen / 4 + FEW) / (each * seen + FEW))
+    assert steadiness(network, image, output) == pytest.approx(wanted, abs=1e-3)
+    assert steadiness(Bright(0.0), image, infer(Bright(0.0), image)) == 0
+
+
+def test_a_count_that_is_not_finite_and_a_network_of_one_size_have_no_steadiness() -> None:
+    image, endless = (
+        torch.full((3, 64, 64), 255, dtype=torch.uint8),
+        DensityOutput(torch.full((1, 1, 8, 8), math.inf), 8),
+    )
+    network = Bright(1.0)
+    assert steadiness(network, image, endless) is None and steadiness(network, image, infer(network, image)) is not None
+    network.fixed = (64, 64)
+    assert steadiness(network, image, infer(network, image)) is None
+
+
+def test_what_is_steady_is_within_a_factor_and_the_margin_of_most_training_images() -> None:
+    assert _steady([]) is None
+    assert _steady([0.1] * 50) == pytest.approx((0.1 - math.log(1.5), 0.1 + math.log(1.5)))
+    low, high = _steady([*np.linspace(-2, 0.1, 99), -50.0]) or (0, 0)
+    assert -4 < low < -2 and high == pytest.approx(float(np.median(np.linspace(-2, 0.1, 99))) + 1.29 * 1.04, abs=0.1)
+
+
+def test_a_count_that_is_gone_at_half_the_size_is_flagged_where_it_was_steady_in_training(profile: Profile) -> None:
+    plain = replace(profile, usual={}, changes=(), features=None, packing=0.0, steady=None)
+    image, output = torch.zeros(3, 64, 64, dtype=torch.uint8), DensityOutput(torch.ones(1, 1, 8, 8), 8)
+    usual = replace(plain, steady=(-0.4, 0.4))
+    assert unlike(usual, image, None, output, steady=0.1) == {} == unlike(plain, image, None, output, steady=-3.0)
+    found = unlike(usual, image, None, output, steady=math.log(0.1))
+    assert found == {"steadiness": "at half its size 0.1 times as many objects are counted"}
+    assert list(unlike(usual, image, None, output, steady=0.5)) == ["steadiness"]
 
 
 def test_packing_is_what_an_object_sees_around_it() -> None:

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 
 import ready_models
 from papm import checkpoint
@@ -68,3 +69,11 @@ def test_a_recipe_becomes_a_model_with_a_card(tmp_path: Path, caplog: pytest.Log
     ready_models.make(dataclasses.replace(recipe, text="# dots again\n"), "", tmp_path)
     assert len(times) == 4 and times == {p: p.stat().st_mtime_ns for p in tmp_path.rglob("last.ckpt")}
     assert "again" in checkpoint.read(made)["card"]
+    # Its profile can be made again without its run folder: nothing else of the file changes.
+    (before, weights), card = checkpoint.load(made), checkpoint.read(made)["card"]
+    ready_models.profiled(dataclasses.replace(recipe, train=drawn.replace("train=3", "train=9")), "", made)
+    after, same = checkpoint.load(made)
+    assert before.inference is not None and after.inference is not None and after.inference.profile is not None
+    assert dataclasses.replace(after.inference, profile=None) == dataclasses.replace(before.inference, profile=None)
+    assert after.inference.profile.images == 9 and after.inference.profile.steady is not None
+    assert checkpoint.read(made)["card"] == card and all(torch.equal(same[k], v) for k, v in weights.items())

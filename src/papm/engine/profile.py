@@ -18,7 +18,7 @@ from papm.engine.build import middle
 from papm.images import resize_image
 from papm.likeness import GROUPS, Change, Features, Profile, Usual, Vector, appearance
 from papm.predict.tiling import infer
-from papm.predict.unlike import listening, packing
+from papm.predict.unlike import listening, packing, steadiness
 from papm.text import Brief
 
 Matrix = NDArray[np.float64]
@@ -31,6 +31,7 @@ HARDLY = 0.2  # differences of appearance that are hardly seen
 # margin, larger for few images, is for those of tomorrow (docs/notebook/how-sure.md).
 SHARE, MARGIN, FEW = 0.98, 1.25, 4.0
 LEAST = 2.0  # standard deviations that are usual in the direction of any change
+UNSTEADY = math.log(1.5)  # change of a count by halving the sides that is usual beside that of most images
 AXES = 6  # of the features
 FACTORS = (0.25, 1 / 3, 0.5, 1.5, 2.0, 3.0, 4.0)
 BLURS, NOISES = (2.0, 4.0), (20.0, 40.0)
@@ -43,6 +44,7 @@ class _Seen(Brief):
     appearance: Matrix
     features: Matrix | None
     packing: list[float]
+    steady: list[float]
 
 
 def profile_of(network: torch.nn.Module, dataset: Dataset, config: TrainConfig, precision: str) -> Profile | None:
@@ -65,27 +67,39 @@ def profile_of(network: torch.nn.Module, dataset: Dataset, config: TrainConfig, 
     features = None if seen.features is None else _features(seen.features)
     few = [middle(dataset[k].image.cpu(), SIDE) for k in chosen[:: max(1, len(chosen) // CHANGED)]]
     changes = _changes(few, seen.appearance[:, GROUPS["sharpness"]], usual["sharpness"])
-    return Profile(usual, changes, features, max(seen.packing), len(chosen))
+    return Profile(usual, changes, features, max(seen.packing), len(chosen), _steady(seen.steady))
 
 
 def _look(
     network: torch.nn.Module, dataset: Dataset, chosen: Sequence[int], config: TrainConfig, precision: str
 ) -> _Seen:
-    rows, pooled, packed = [], [], []
+    rows, pooled, packed, steady = [], [], [], []
     for number, k in enumerate(chosen):
         image = _varied(middle(dataset[k].image.cpu(), SIDE), number, config)
         rows.append(appearance(image))
         with listening(network) as heard:
-            packed.append(packing(infer(network, image, precision=precision)))
+            output = infer(network, image, precision=precision)
+        packed.append(packing(output))
+        if (change := steadiness(network, image, output)) is not None:
+            steady.append(change)
         if (mean := heard.mean()) is not None:
             pooled.append(mean)
     whole = len(pooled) == len(rows) and bool(np.isfinite(pooled).all())
-    return _Seen(np.stack(rows), np.stack(pooled) if whole else None, packed)
+    return _Seen(np.stack(rows), np.stack(pooled) if whole else None, packed, steady)
+
+
+def _steady(changes: list[float]) -> tuple[float, float] | None:
+    """From the lowest to the highest usual change of a count by halving the sides; None of a network that gives points."""
+    if not changes:
+        return None
+    low, middle_, high = np.quantile(changes, (1 - SHARE, 0.5, SHARE)).tolist()
+    below, above = (max(UNSTEADY, _margin(len(changes)) * far) for far in (middle_ - low, high - middle_))
+    return middle_ - below, middle_ + above
 
 
 def _varied(image: Tensor, number: int, config: TrainConfig) -> Tensor:
-    """The image at one of the sizes that the training gives it: its own, or factors spread evenly from the least to the largest."""
-    if config.scale_min == config.scale_max == 1 or (number * math.sqrt(2)) % 1 >= config.scale_share:
+    """The image at a size that the training gives it: its own, or by factors spread evenly from the least to the largest."""
+    if not config.resizes or (number * math.sqrt(2)) % 1 >= config.scale_share:
         return image
     share = (number * (math.sqrt(5) - 1) / 2) % 1
     factor = config.scale_min * (config.scale_max / config.scale_min) ** share

@@ -44,6 +44,7 @@ class Network(nn.Module):
     receptive_field: int | None = None
     weights_sha256: str | None = None  # of the file the trunk started from
     inference: Inference = Inference()  # how it counts; set when it is built
+    fixed: tuple[int, int] | None = None  # the only (H, W) that it takes, where it was exported so
     # Whether `forward` takes `mask`, bool [B, H, W]: which pixels are of an image, where crops are padded.
     takes_mask: bool = False
 

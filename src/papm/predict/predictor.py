@@ -32,7 +32,7 @@ from papm.predict.scale import check_scale, factor, seen_size, shrunk_too_much
 from papm.predict.source import Asked, Predictor
 from papm.predict.source import Source as Source
 from papm.predict.tiling import LIMITS, Tile, check, computed_pixels, infer, infer_together, side_of
-from papm.predict.unlike import Pooled, listening, unlike
+from papm.predict.unlike import Pooled, listening, steadiness, unlike
 from papm.structures import DensityOutput, PointProposals
 
 log = logging.getLogger(__name__)
@@ -193,8 +193,9 @@ class Counter(Predictor):
     def _seen(self, view: View, output: DensityOutput | PointProposals, pooled: Vector | None) -> Seen:
         require_finite(output, self.inference, view.name)
         reasons: dict[str, str] = {}
-        if self.inference.profile is not None:
-            reasons = unlike(self.inference.profile, view.image, pooled, output, factor(view.original, view.size))
+        if (profile := self.inference.profile) is not None:
+            steady = None if profile.steady is None else steadiness(self.network, view.image, output)
+            reasons = unlike(profile, view.image, pooled, output, factor(view.original, view.size), steady)
         seen = Seen(view, output if view.roi is None else within(output, view.roi), self.inference, reasons)
         if seen.warning and not self._warned:  # once: every prediction has its own
             self._warned = True
