@@ -144,9 +144,13 @@ def test_probabilities_and_scales() -> None:
 def test_a_share_of_the_crops_is_resized_and_the_rest_is_untouched() -> None:
     """And nothing else of a crop depends on the share."""
     every, half, none = (dataclasses.replace(FULL, scale_share=share) for share in (1.0, 0.5, 0.0))
-    rows = {a.scale_share: torch.cat([make(k, a, batch=8).rows[:, :HEAD] for k in range(100)]) for a in (every, half, none)}
+    rows = {
+        a.scale_share: torch.cat([make(k, a, batch=8).rows[:, :HEAD] for k in range(100)]) for a in (every, half, none)
+    }
     kept = rows[0.5][:, 3] == 1
-    assert 0.42 < float(kept.float().mean()) < 0.58 and not (rows[1.0][:, 3] == 1).any() and (rows[0.0][:, 3] == 1).all()
+    assert (
+        0.42 < float(kept.float().mean()) < 0.58 and not (rows[1.0][:, 3] == 1).any() and (rows[0.0][:, 3] == 1).all()
+    )
     assert torch.equal(rows[0.5][~kept], rows[1.0][~kept]) and torch.equal(rows[0.5][kept], rows[0.0][kept])
     assert not none.resizes and half.resizes
 

@@ -24,7 +24,7 @@ def result(mae: float = 58.0, seed: int = 0, **changes: Any) -> dict[str, Any]:
     who = {"dataset": "shanghaitech-a", "backbone": "vgg19", "method": "al-papm", "seed": seed, "select": "last"}
     figures = {"mae": mae, "rmse": 1.6 * mae, "split": "test", "weights_sha256": "5" * 64, "steps": 30000}
     recipe = methods.recipe("al-papm", "vgg19")
-    options = {"loss": recipe["loss"], "network": recipe["network"], "training": {"colour": recipe["colour"]}}
+    options = {"loss": recipe["loss"], "network": recipe["network"], "training": dict(methods.PHOTOGRAPHS)}
     options |= changes.pop("options", {})
     return {**who, **figures, "options": options, **changes}
 
@@ -78,6 +78,10 @@ def test_results_of_two_recipes_with_the_same_settings_are_never_averaged(tmp_pa
     assert any("1 result with other settings" in words for words in today.remarks)
     page, other = document.table_page(today, every, "results").split("## Other settings")
     assert "50.0" in page and "60.0" not in page and "60.0" in other and "50.0" not in other
+
+
+def test_a_figure_of_held_out_training_images_is_none_of_the_test_images(tmp_path: Path) -> None:
+    assert not found(tmp_path, result(50.0, recipe=methods.RECIPE, options={"data": {"holdout": 0.3}}))
 
 
 def test_what_is_reached_is_said_as_printed(tmp_path: Path) -> None:

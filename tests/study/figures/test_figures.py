@@ -250,7 +250,7 @@ def test_points_of_a_curve_are_of_one_kind_of_training(tmp_path: Path) -> None:
         recipe = methods.recipe("al-papm", "vgg19")
         who = {"dataset": "shanghaitech-a", "backbone": "vgg19", "method": "al-papm", "seed": 0, "select": "last"}
         options = {"loss": {**recipe["loss"], "sigma": sigma, "shape": 2}, "network": recipe["network"]}
-        options["training"] = {"colour": recipe["colour"]}
+        options["training"] = dict(methods.PHOTOGRAPHS)
         one = {
             **who,
             "mae": mae,

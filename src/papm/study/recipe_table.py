@@ -1,0 +1,106 @@
+"""One recipe on all data: what each network and method has on each dataset, whatever table of the paper it is in."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from statistics import fmean
+from typing import Any
+
+from papm.data.base import HOLDOUT
+from papm.methods import RECIPE
+from papm.report.load import number
+from papm.study.cells import NAMED, Study
+from papm.study.results import Result, has, recipe_of
+from papm.study.show import DASH, markdown_table, text_of
+
+Key = tuple[str, str, str]  # dataset, method, network
+
+
+def table(results: Iterable[Result], studies: Sequence[Study]) -> str:
+    """Networks and methods by datasets, in Markdown: MAE, bias of the total, and the paper's MAE where it prints one."""
+    found, paper = _longest(results, _data(studies)), _paper(studies)
+    datasets = [d for d in _in_order(studies) if any(key[0] == d for key in found)]
+    rows = sorted({(network, method) for _, method, network in found})
+    body = [
+        [
+            f"`{network}` `{method}`",
+            *(_text(found.get(key), paper.get(key)) for key in _keys(datasets, method, network)),
+        ]
+        for network, method in rows
+    ]
+    return markdown_table(["", *(f"`{d}`" for d in datasets)], body)
+
+
+def _keys(datasets: Iterable[str], method: str, network: str) -> list[Key]:
+    return [(d, method, network) for d in datasets]
+
+
+def _data(studies: Iterable[Study]) -> dict[str, dict[str, Any]]:
+    """What the paper's tables set of each dataset, such as which images of TRANCOS teach."""
+    known: dict[str, dict[str, Any]] = {}
+    for cell in (c for s in studies for c in s.cells):
+        own = {k: v for k, v in cell.settings.items() if k.startswith("data.") and not isinstance(v, list)}
+        known.setdefault(str(cell.settings["dataset"]), {f"data.{HOLDOUT}": None, **own})
+    return known
+
+
+def _longest(results: Iterable[Result], data: Mapping[str, Mapping[str, Any]]) -> dict[Key, list[Result]]:
+    """Of each network, method and dataset the trainings by today's recipe on exact dots, those of most steps, any seed."""
+    found: dict[Key, list[Result]] = {}
+    for result in results:
+        v = result.values
+        exact = not v.get("noise") and v.get("select") == "last" and v.get("split", "test") == "test"
+        whole = "init" not in v and has(result, data.get(str(v["dataset"]), {}))
+        if recipe_of(v) != RECIPE or not exact or not whole:
+            continue
+        key = str(v["dataset"]), str(v["method"]), str(v["backbone"])
+        best = max([int(r.values["steps"]) for r in found.get(key, [])], default=0)
+        if int(v["steps"]) > best:
+            found[key] = [result]
+        elif int(v["steps"]) == best:
+            found[key].append(result)
+    return found
+
+
+def _paper(studies: Iterable[Study]) -> dict[Key, float]:
+    """What the paper prints for exact dots and its usual settings; the first table that has it."""
+    printed: dict[Key, float] = {}
+    for study in (s for s in studies if "mae" in s.metrics):
+        for cell in study.cells:
+            own = {k for k in cell.settings if k not in (*NAMED, *cell.special) and not k.startswith("data.")}
+            mae = cell.printed(study.metrics.index("mae"))
+            if not own - {"network.activation"} and mae is not None:
+                dataset, method, network = (str(cell.settings[k]) for k in ("dataset", "method", "backbone"))
+                printed.setdefault((dataset, method, network), mae)
+    return printed
+
+
+def _in_order(studies: Iterable[Study]) -> list[str]:
+    return list(dict.fromkeys(d for s in studies for d in s.datasets))
+
+
+def _text(found: Sequence[Result] | None, paper: float | None) -> str:
+    if not found:
+        return DASH
+    mae, bias = _mean(found, "mae"), _mean(found, "bias")
+    digits = 2 if (mae or 0) < 10 else 1
+    said = (
+        f"**{text_of(mae, digits)}**"
+        if paper is not None and mae is not None and mae <= paper
+        else text_of(mae, digits)
+    )
+    if bias is not None:
+        said += f", {text_of(100 * bias, 1, '+')} %"
+    steps = int(found[0].values["steps"])
+    beside = [f"paper {paper:g}"] if paper is not None else []
+    seeds = {r.values["seed"] for r in found}
+    folds = {r.settings.get("data.fold") for r in found}
+    beside.append(f"{steps:,} steps")
+    beside += [f"{len(each)} {what}" for each, what in ((seeds, "seeds"), (folds, "folds")) if len(each) > 1]
+    return f"{said} ({'; '.join(beside)})"
+
+
+def _mean(found: Sequence[Result], key: str) -> float | None:
+    values: list[Mapping[str, object]] = [r.values for r in found]
+    known = [v for each in values if (v := number(each, key)) is not None]
+    return fmean(known) if known else None
