@@ -95,6 +95,11 @@ def test_weights_of_a_trunk_without_a_network_of_its_name_go_into_vgg19(tmp_path
     assert (found.backbone, found.network["trunk"]) == ("vgg19", "vgg16")
 
 
+def test_published_weights_on_a_cpu_are_those_of_the_network_that_is_made_for_one() -> None:
+    found = api.configure(SPEC, "auto", "auto", {"weights": "imagenet", "device": "cpu"})
+    assert (found.config.backbone, found.config.weights) == ("lite", "imagenet")
+
+
 def test_weights_that_cannot_be_read_are_refused_in_a_sentence(tmp_path: Path) -> None:
     with pytest.raises(CheckpointError, match="does not exist"):
         api.configure(SPEC, "auto", "auto", {"weights": str(tmp_path / "missing.pth")})

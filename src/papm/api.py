@@ -98,8 +98,10 @@ def choose(
 
 
 def _wanted(given: Mapping[str, Any], machine: torch.device) -> tuple[str | None, dict[str, Any]]:
-    """The density network that weights in hand are of, or options that a GPU's usual one lacks; and its options."""
+    """The density network that weights in hand are of, or that has what the usual one of the machine lacks; and its options."""
     options, weights = group(given, "network"), given.get("weights")
+    if weights == "imagenet" and machine.type != "cuda":
+        return "lite", options  # the one that has such weights and that a CPU can train
     arch = None if weights in (None, "imagenet") else held(read_weights(Path(str(weights)).expanduser()))
     if arch is not None:
         return (arch, options) if arch in models.names() else ("vgg19", {"trunk": arch, **options})
