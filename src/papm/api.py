@@ -105,10 +105,9 @@ def _wanted(given: Mapping[str, Any], machine: torch.device) -> tuple[str | None
     arch = None if weights in (None, "imagenet") else held(read_weights(Path(str(weights)).expanduser()))
     if arch is not None:
         return (arch, options) if arch in models.names() else ("vgg19", {"trunk": arch, **options})
-    usual, paper = (models.info(name).options for name in (USUAL[True], "vgg19"))
-    return "vgg19" if machine.type == "cuda" and set(options) - set(usual) and set(options) <= set(
-        paper
-    ) else None, options
+    usual, paper = (set(models.info(name).options) for name in (USUAL[True], "vgg19"))
+    lacks = machine.type == "cuda" and not set(options) <= usual and set(options) <= paper
+    return "vgg19" if lacks else None, options
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -134,9 +133,8 @@ def configure(data: Data, method: str, backbone: str, settings: Mapping[str, Any
             if backbone == wanted and options:
                 given["network"] = options
             here = f"for a {'GPU' if machine.type == 'cuda' else 'CPU'}"
-            why.append(
-                f"{method} with {backbone}: {'as its weights or options are given' if backbone == wanted else here}"
-            )
+            reason = "as its weights or options are given" if backbone == wanted else here
+            why.append(f"{method} with {backbone}: {reason}")
         if free and machine.type != "cuda" and backbone == "p2pnet":
             given["network"] = {"trunk": "tiny", **group(given, "network")}
         if free and models.info(backbone).trunk is not None and "trunk" not in group(given, "network"):

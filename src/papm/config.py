@@ -83,9 +83,7 @@ class TrainConfig:
     colour: float = 0.0  # contrast changes by at most this share, brightness by half of it
     scale_min: float = 1.0  # random resizing, log-uniform between these two
     scale_max: float = 1.0
-    scale_share: float = (
-        1.0  # share of crops that are resized; the others keep the size and the sharpness of their image
-    )
+    scale_share: float = 1.0  # share of crops that are resized; the others are as sharp as what is counted
     positions: Literal["border", "uniform"] = (
         "border"  # of crops: some moved inside from beyond the border, or anywhere alike
     )
