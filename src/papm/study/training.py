@@ -173,6 +173,8 @@ def overrides(settings: Mapping[str, Any]) -> dict[str, Any]:
     bare = configure({k: settings[k] for k in NAMED})
     mine, recipe = configuration.to_mapping(config), configuration.to_mapping(plain)
     out = {k: v for k, v in mine.items() if k not in GROUPS.values() and v != recipe[k]}
+    if out.keys() & {"scale_min", "scale_max"}:
+        out["scale_share"] = mine["scale_share"]  # scales that are given undo the recipe's share
     for group, name in GROUPS.items():
         defaults = dict(getattr(bare, name))
         if group == "loss":
