@@ -9,6 +9,7 @@ import os
 import signal
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -21,7 +22,7 @@ from PIL import Image
 
 from papm import checkpoint, models
 from papm.checkpoint import ModelSpec
-from papm.predict.scaleout.on_ray import PREFIX, _environment, connected
+from papm.predict.scaleout.on_ray import PREFIX, _environment, _own_folder, connected
 from papm.predict.scaleout.run import predict_many
 
 pytest.importorskip("ray.data", reason="Ray is not installed: pip install 'papm[ray]'")
@@ -217,7 +218,15 @@ def test_warnings_are_heard_while_ray_runs(ray: Any, caplog: pytest.LogCaptureFi
     assert "a warning" in caplog.text
 
 
-def test_nothing_is_left_behind(ray: Any) -> None:
-    """Folders of a Ray whose process is gone are removed by the next one."""
-    folders = {p.name.removeprefix(PREFIX).partition("-")[0] for p in Path("/tmp").glob(f"{PREFIX}*-*")}
-    assert folders <= {str(pid) for pid in processes()} and str(os.getpid()) in folders  # this module's, until it ends
+def test_nothing_is_left_behind(ray: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Folders of a Ray whose process was killed are removed by the next one, and no others."""
+    assert list(Path("/tmp").glob(f"{PREFIX}{os.getpid()}-*")), "this module's, until it ends"
+    ended = subprocess.Popen([sys.executable, "-c", ""])
+    ended.wait()
+    with tempfile.TemporaryDirectory(dir="/tmp") as base:
+        monkeypatch.setattr(tempfile, "tempdir", base)
+        killed, running = (Path(base) / f"{PREFIX}{pid}-x" for pid in (ended.pid, os.getppid()))
+        killed.mkdir()
+        running.mkdir()
+        own = _own_folder()
+        assert {p.name for p in Path(base).iterdir()} == {running.name, own.name}
