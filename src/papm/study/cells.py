@@ -79,6 +79,12 @@ class Cell:
         return f"{self.row}, {self.column}" if self.column else self.row
 
     @property
+    def plain(self) -> bool:
+        """Whether it asks for no more than a network, a method and a dataset: exact dots, and settings of the recipe."""
+        own = {k for k in self.settings if k not in (*NAMED, *self.special) and not k.startswith("data.")}
+        return not own - {"network.activation"}
+
+    @property
     def place(self) -> dict[str, Any]:
         """By what notes and settings choose it."""
         return {"row": self.row, "column": self.column, **{k: self.settings[k] for k in NAMED}}

@@ -205,9 +205,8 @@ def reached(views: Iterable[View]) -> Iterator[Reached]:
     seen: set[tuple[str, ...]] = set()
     for shown in (v for v in views if "mae" in v.study.metrics):
         for cell in shown.study.cells:
-            own = {k for k in cell.settings if k not in (*NAMED, *cell.special) and not k.startswith("data.")}
             key = tuple(str(cell.settings[k]) for k in NAMED)
-            if own - {"network.activation"} or not cell.paper or key in seen:
+            if not cell.plain or not cell.paper or key in seen:
                 continue
             groups = [x.group for x in shown.lines if x.cell is cell and x.group and x.group.select == "last"]
             for recipe in sorted({g.recipe for g in groups} - {"own"}, reverse=True):

@@ -9,7 +9,7 @@ from typing import Any
 from papm.data.base import HOLDOUT
 from papm.methods import RECIPE
 from papm.report.load import number
-from papm.study.cells import NAMED, Study
+from papm.study.cells import Study
 from papm.study.results import Result, has, recipe_of
 from papm.study.show import DASH, markdown_table, text_of
 
@@ -21,18 +21,11 @@ def table(results: Iterable[Result], studies: Sequence[Study]) -> str:
     found, paper = _longest(results, _data(studies)), _paper(studies)
     datasets = [d for d in _in_order(studies) if any(key[0] == d for key in found)]
     rows = sorted({(network, method) for _, method, network in found})
-    body = [
-        [
-            f"`{network}` `{method}`",
-            *(_text(found.get(key), paper.get(key)) for key in _keys(datasets, method, network)),
-        ]
-        for network, method in rows
-    ]
+    body = []
+    for network, method in rows:
+        keys: list[Key] = [(d, method, network) for d in datasets]
+        body.append([f"`{network}` `{method}`", *(_text(found.get(key), paper.get(key)) for key in keys)])
     return markdown_table(["", *(f"`{d}`" for d in datasets)], body)
-
-
-def _keys(datasets: Iterable[str], method: str, network: str) -> list[Key]:
-    return [(d, method, network) for d in datasets]
 
 
 def _data(studies: Iterable[Study]) -> dict[str, dict[str, Any]]:
@@ -66,10 +59,9 @@ def _paper(studies: Iterable[Study]) -> dict[Key, float]:
     """What the paper prints for exact dots and its usual settings; the first table that has it."""
     printed: dict[Key, float] = {}
     for study in (s for s in studies if "mae" in s.metrics):
-        for cell in study.cells:
-            own = {k for k in cell.settings if k not in (*NAMED, *cell.special) and not k.startswith("data.")}
+        for cell in (c for c in study.cells if c.plain):
             mae = cell.printed(study.metrics.index("mae"))
-            if not own - {"network.activation"} and mae is not None:
+            if mae is not None:
                 dataset, method, network = (str(cell.settings[k]) for k in ("dataset", "method", "backbone"))
                 printed.setdefault((dataset, method, network), mae)
     return printed
@@ -84,11 +76,8 @@ def _text(found: Sequence[Result] | None, paper: float | None) -> str:
         return DASH
     mae, bias = _mean(found, "mae"), _mean(found, "bias")
     digits = 2 if (mae or 0) < 10 else 1
-    said = (
-        f"**{text_of(mae, digits)}**"
-        if paper is not None and mae is not None and mae <= paper
-        else text_of(mae, digits)
-    )
+    reached = paper is not None and mae is not None and mae <= paper
+    said = f"**{text_of(mae, digits)}**" if reached else text_of(mae, digits)
     if bias is not None:
         said += f", {text_of(100 * bias, 1, '+')} %"
     steps = int(found[0].values["steps"])
