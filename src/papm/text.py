@@ -24,7 +24,7 @@ def n_of(count: int, noun: str, plural: str | None = None) -> str:
 
 
 COLLAPSED = -0.5  # a bias that no shift of data explains
-ZEROS = ": the network has learned little but zeros; train again, with another seed or a lower lr"
+ZEROS = ": the network has learned little but zeros; train again with a lower lr or trunk_lr (1e-5), or another seed"
 
 
 def bias_of(bias: float, ends: Sequence[float] | None) -> str:
@@ -33,7 +33,7 @@ def bias_of(bias: float, ends: Sequence[float] | None) -> str:
     >>> bias_of(-0.0327, (-0.043, -0.023)), bias_of(0.002, (-0.008, 0.011)), bias_of(0.05, None)
     ('bias −3.3 % (95 % −4.3 to −2.3): too few, by more than chance', 'bias +0.2 % (95 % −0.8 to +1.1)', 'bias +5.0 %')
     >>> bias_of(-0.8, None)
-    'bias −80.0 %: the network has learned little but zeros; train again, with another seed or a lower lr'
+    'bias −80.0 %: the network has learned little but zeros; train again with a lower lr or trunk_lr (1e-5), or another seed'
     """
 
     def percent(share: float) -> str:

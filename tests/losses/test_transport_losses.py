@@ -410,3 +410,23 @@ def test_transport_weighs_with_the_mass_up_to_a_mass_and_as_published_above(tota
     points = [torch.tensor([[9.0, 9.0], [30.0, 20.0]])]
     plain, weighed = (create("al-papm", mass=m)(density, points).terms["transport"] for m in (0.0, 64.0))
     torch.testing.assert_close(weighed, plain * min(1.0, total / 64))
+
+
+@pytest.mark.parametrize("name", ["dm-count", "al-papm"])
+@pytest.mark.parametrize("options", [{}, {"mass": 64.0}, {"mass": 8.0, "published": True}, {"w_ot": 0.3, "ot_stride": 16}])
+def test_with_keeps_no_cell_is_asked_for_less_while_the_count_is_too_low(name: str, options: dict[str, Any]) -> None:
+    density, points = scene([5, 3])
+    density = density * (torch.tensor([2.0, 30.0]) / density.sum((1, 2, 3)))[:, None, None, None]  # too low, too high
+    density[:, :, 3:5] = 0  # and empty cells
+    plain, kept = (gradient(create(name, w_tv=0.0, keeps=k, **options), density, points) for k in (False, True))
+    assert plain[0].max() > 0, "transport alone would take from a map that lacks three of five"
+    assert kept[0].max() <= 1e-6
+    wanted = plain[0] <= 0
+    torch.testing.assert_close(kept[0][wanted], plain[0][wanted])  # what is called for is called for as before
+    torch.testing.assert_close(kept[1], plain[1])  # and too much is taken away as before
+
+
+def test_keeps_leaves_the_value_as_it_is() -> None:
+    density, points = scene([5, 30])
+    plain, kept = (create("al-papm", mass=64.0, keeps=k)(density, points) for k in (False, True))
+    assert plain.total == kept.total and plain.terms == kept.terms

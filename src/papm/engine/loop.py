@@ -11,6 +11,7 @@ from pathlib import Path
 
 from papm import checkpoint
 from papm.config import TrainConfig
+from papm.engine.fallen import Fallen, objects_of_a_crop
 from papm.engine.interrupts import Stop
 from papm.engine.keep import Keeper
 from papm.engine.log import Log
@@ -29,6 +30,7 @@ def fit(training: Training, watched: Watched | None, log: Log, keeper: Keeper, s
     def due(step: int) -> bool:
         return every > 0 and step > 0 and step % every == 0
 
+    fallen = Fallen(objects_of_a_crop(training.data), c)
     log.start(training.done)
     if (
         due(training.done)
@@ -43,7 +45,9 @@ def fit(training: Training, watched: Watched | None, log: Log, keeper: Keeper, s
         training.take(item)
         step = training.done
         if step % c.log_every == 0 or step == c.steps:
-            log.step(step, training.means())
+            values = training.means()
+            log.step(step, values)
+            fallen.look(step, values["count_error"])
         stop.after(step)
         if due(step) and not stop.now():
             evaluate(training, watched, log, keeper, stop)

@@ -13,6 +13,11 @@ The term that is logged is the transport value ⟨C, T⟩ in px². All terms are
 
 ∂OT/∂z goes with 1/Z, that of the count is ±1: where crops are sparse, transport outweighs the count, and counts come out too
 low (docs/notebook/counts-too-low.md). `mass` multiplies OT by Z/mass where that is below 1, a constant to the gradient.
+
+Even so, OT pushes each cell far from all points down by more than the count pulls it up. It is indifferent to the sum of z, but
+not to what all cells have in common, and that goes down: counts come out too low once more. With `keeps` no cell is asked for
+less while the count is too low: OT's gradient is cut where it exceeds the count's. Mass is then called for where it lacks, and
+taken away, where it is wrong first, once there is too much.
 """
 
 from __future__ import annotations
@@ -94,6 +99,7 @@ def dm_count(
     w_ot: NonNegative = 1.0,
     w_tv: NonNegative = 0.01,
     mass: NonNegative = 0.0,
+    keeps: bool = False,
     published: bool = False,
     ot_stride: AtLeastOne = 8,
     reach: Positive | None = None,
@@ -105,7 +111,8 @@ def dm_count(
 
     Density z [B, 1, h, w], points B × [n, 2]; distances in input pixels, mass moved at `ot_stride`. `published` sums the
     transport over the batch with weight 0.1·w_ot, as the authors' code does, where other terms are means. With `mass` the
-    transport of an image weighs min(1, Σz/mass): an object then weighs the same in all crops of fewer objects than that.
+    transport of an image weighs min(1, Σz/mass): an object then weighs the same in all crops of fewer objects than that. With
+    `keeps` no cell is asked for less while Σz is below the number of points.
 
     >>> from papm.losses import functional
     >>> functional.dm_count(torch.full((1, 1, 2, 2), 0.25), [torch.tensor([[4.0, 4.0]])])
@@ -117,17 +124,21 @@ def dm_count(
     made = create_cost(cost, sigma, shape, stretched=stretched, scale=scale, anchor=anchor)
     pooled = sum_pool(density, pooled_stride(ot_stride, stride) // stride)
     top, height = frame(made, pooled, max(ot_stride, stride), context)
+    weights["transport"] = PUBLISHED_WEIGHT * w_ot if published else w_ot
+    total = density.detach().sum((1, 2, 3))
+    share = (total / mass).clamp(max=1) if mass else torch.ones_like(total)
+    against = share * weights["transport"] * (len(total) if published else 1)  # OT's gradient, where the count's is ±1
+    low = keeps & (total < points.valid.sum(1))
     values = _transported(
         pooled, points,
         lambda z: grid_sinkhorn(
             points, z[:, 0], max(ot_stride, stride), made, reg, iterations, solver,
             dustbin=dustbin, reach=reach, top=top, height=height,
         ),
+        torch.where(low, 1 / against.clamp(min=1e-12), torch.inf),
     )  # fmt: skip
-    if mass:
-        values = values * (density.detach().sum((1, 2, 3)) / mass).clamp(max=1)
+    values = values * share
     terms["transport"] = values.sum() if published else values.mean()
-    weights["transport"] = PUBLISHED_WEIGHT * w_ot if published else w_ot
     return LossOutput.of(terms, weights)
 
 
@@ -163,8 +174,10 @@ def _counted(
     return terms, weights
 
 
-def _transported(pooled: Tensor, points: PointBatch, solve: Callable[[Tensor], TransportResult]) -> Tensor:
-    """⟨C, T⟩ [B], with Danskin's gradient; zero for an image without points.
+def _transported(
+    pooled: Tensor, points: PointBatch, solve: Callable[[Tensor], TransportResult], most: Tensor
+) -> Tensor:
+    """⟨C, T⟩ [B], with Danskin's gradient, cut at `most` [B]; zero for an image without points.
 
     The gradient at an empty cell is that of the transport alone. ε·ln v has the derivative of the entropy in it, which is −∞
     there: it calls for mass in every empty cell, be it a missed object or the sky.
@@ -178,7 +191,7 @@ def _transported(pooled: Tensor, points: PointBatch, solve: Callable[[Tensor], T
         relative = _relative(result).to(z).view_as(z)
         level = (z * relative).sum((1, 2, 3), keepdim=True)
         wanted = torch.where(z > 0, beta * total - inner, relative * total - level)
-        gradient = wanted / (total.square() + 1e-8)
+        gradient = (wanted / (total.square() + 1e-8)).clamp(max=most[:, None, None, None])
         some = points.valid.any(1).to(z)
         gradient = gradient * some[:, None, None, None]
     return with_gradient(result.value.to(z) * some, pooled, gradient)
