@@ -3,12 +3,18 @@
 from __future__ import annotations
 
 import logging
+from pathlib import Path
 from types import SimpleNamespace
 
 import numpy as np
 import pytest
+import torch
 
 from papm.config import TrainConfig
+from papm.engine import fallen as module
+from papm.engine import objective
+from papm.engine import train as engine
+from papm.engine.build import resolve
 from papm.engine.fallen import Fallen, objects_of_a_crop
 
 
@@ -55,3 +61,15 @@ def test_objects_of_a_crop_go_with_its_area() -> None:
     points = [np.zeros((400, 3)), np.zeros((10, 3))]
     data = SimpleNamespace(config=TrainConfig(crop=256), points=points, sizes=[(512, 1024), (100, 128)])
     assert objects_of_a_crop(data) == pytest.approx((400 / 8 + 10) / 2)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(("error", "said"), [(6.0, 1), (1.0, 0)])
+def test_a_training_looks_at_itself(
+    error: float, said: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(module, "STEPS", 4)
+    monkeypatch.setattr(objective, "count_error", lambda *_: torch.tensor(error))
+    given = {"data": "synthetic:train=2,test=1,size=64,count=6-6", "device": "cpu", "crop": 64, "margin": 0, "batch": 2}
+    config = resolve("hd-papm", "tiny", {**given, "steps": 8, "log_every": 2, "warmup": 0, "select": "last"})
+    engine.train(config, tmp_path / "run")
+    assert sum("the maps are almost empty" in r.getMessage() for r in caplog.records) == said
