@@ -18,7 +18,9 @@ from papm.engine.build import resolve
 from papm.engine.fallen import Fallen, objects_of_a_crop
 
 
-def warnings(errors: list[float], caplog: pytest.LogCaptureFixture, objects: float = 10.0, **given: object) -> list[str]:
+def warnings(
+    errors: list[float], caplog: pytest.LogCaptureFixture, objects: float = 10.0, **given: object
+) -> list[str]:
     config = TrainConfig(**{"warmup": 300, **given})  # type: ignore[arg-type]
     fallen = Fallen(objects, config)
     with caplog.at_level(logging.WARNING):

@@ -413,7 +413,9 @@ def test_transport_weighs_with_the_mass_up_to_a_mass_and_as_published_above(tota
 
 
 @pytest.mark.parametrize("name", ["dm-count", "al-papm"])
-@pytest.mark.parametrize("options", [{}, {"mass": 64.0}, {"mass": 8.0, "published": True}, {"w_ot": 0.3, "ot_stride": 16}])
+@pytest.mark.parametrize(
+    "options", [{}, {"mass": 64.0}, {"mass": 8.0, "published": True}, {"w_ot": 0.3, "ot_stride": 16}]
+)
 def test_with_keeps_no_cell_is_asked_for_less_while_the_count_is_too_low(name: str, options: dict[str, Any]) -> None:
     density, points = scene([5, 3])
     density = density * (torch.tensor([2.0, 30.0]) / density.sum((1, 2, 3)))[:, None, None, None]  # too low, too high

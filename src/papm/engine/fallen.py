@@ -36,14 +36,14 @@ class Fallen:
         if full and min(self.errors) > 0.5 * self.objects and fmean(self.errors) > SHARE * self.objects:
             self.said = True
             log.warning(
-                "step %d: the maps are almost empty (for %d steps counts of crops have been off by %.1f, and crops hold %.1f on "
-                "average); if that goes on, train again with %s",
+                "step %d: the maps are almost empty (for %d steps counts of crops have been off by %.1f, and crops hold %.1f "
+                "on average); if that goes on, train again with %s",
                 step, STEPS, fmean(self.errors), self.objects, self.advice,
             )  # fmt: skip
 
 
 def objects_of_a_crop(data: CountingData) -> float:
-    """How many objects a crop of the training images holds on average, where sizes stay as they are and all places are alike."""
+    """How many objects a crop of the training images holds on average, where all places are alike and sizes stay."""
     crop = data.config.crop
     shares = [min(1.0, crop / h) * min(1.0, crop / w) for h, w in data.sizes]
     return fmean(len(points) * share for points, share in zip(data.points, shares))
