@@ -384,7 +384,6 @@ def test_recipes_are_those_of_the_code() -> None:
     plain = config.to_mapping(config.TrainConfig())
     photographs = "vgg19 csrnet msfanet man lite dinov2"
     usual = plain | (colours := told.pop(photographs))
-    told_tiny = methods.recipe("sc", "tiny")
     assert all(colours.items() <= methods.recipe("sc", backbone).items() for backbone in photographs.split())
     for backbone in ("tiny", "lite", "dinov2", "csrnet", "mcnn", "msfanet", "man", "p2pnet"):
         recipe = methods.recipe("p2pnet" if backbone == "p2pnet" else "sc", backbone)
@@ -395,8 +394,6 @@ def test_recipes_are_those_of_the_code() -> None:
     assert told.pop("kdmg") | colours == methods.recipe("kdmg", "vgg19")
     transport = told.pop("dm-count al-papm") | colours
     assert transport == methods.recipe("al-papm", "vgg19") == methods.recipe("dm-count", "vgg19")
-    small = told.pop("dm-count al-papm tiny") | told_tiny
-    assert small == methods.recipe("al-papm", "tiny") == methods.recipe("dm-count", "tiny")
     maps = "gaussian gaussian-16 gaussian-adaptive hd-papm"
     live = {"network": {"activation": "relu-live"}}
     assert told == {maps: live, f"{maps} vgg19 csrnet msfanet man clip=0.1": {"lr": 3e-4}}

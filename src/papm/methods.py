@@ -36,13 +36,6 @@ ABS: Mapping[str, Any] = {"network": {"activation": "abs"}}
 LIVE: Mapping[str, Any] = {"network": {"activation": "relu-live"}}
 EVEN: Mapping[str, Any] = {**LIVE, "loss": {"mass": 64.0}}
 
-# What a method has on one network alone: (network, method). With `keeps` transport takes from no cell while the count is too
-# low. Real nuclei, al-papm, 2000 steps, two seeds: 5.0 and 4.6 without, 4.0 and 3.8 with it, a third of the bias; drawn scenes
-# alike with and without (docs/notebook/counts-too-low.md). With pretrained trunks it is not measured yet.
-PAIRS: dict[tuple[str, str], Mapping[str, Any]] = {
-    ("tiny", name): {"loss": {"mass": 64.0, "keeps": True}} for name in ("dm-count", "al-papm")
-}
-
 # Where a network starts from photographs, contrast and brightness of crops change, and half of the crops change their size; the
 # others are as sharp as what will be counted. On held-out images of ShanghaiTech A and B and on other cameras of TRANCOS the
 # error and the bias were lower with both (docs/notebook/counts-too-low.md).
@@ -50,19 +43,9 @@ PHOTOGRAPHS: Mapping[str, Any] = {"colour": 0.3, "scale_min": 0.6, "scale_max": 
 
 # The name of all that follows, in every result: raised when a figure may change by it. 2 is against counts that are too low;
 # 4 moves fewer crops inside small images than 2, and leaves the transport of crowded crops as published; 5 has colours, and
-# transport that calls upon an empty cell only for an object that is missed; 6 has scales; 7 has transport that keeps mass in
-# `tiny`. (3 drew crops denser towards the border: ShanghaiTech B, al-papm, −15 and −78 %.)
-RECIPE = "7"
-
-
-def since(name: str, backbone: str) -> int:
-    """The oldest recipe whose figures of this method on this network are today's.
-
-    >>> since("al-papm", "vgg19"), since("al-papm", "tiny"), since("hd-papm", "tiny")
-    (6, 7, 6)
-    """
-    return 7 if (backbone, name) in PAIRS else 6
-
+# transport that calls upon an empty cell only for an object that is missed; 6 has scales. (3 drew crops denser towards the
+# border: ShanghaiTech B, al-papm, −15 and −78 %.)
+RECIPE = "6"
 
 METHODS: Registry[Method] = Registry("method")
 method = METHODS.get
@@ -242,7 +225,7 @@ def recipe(name: str, backbone: str, network: Mapping[str, Any] | None = None) -
     for (name_, option, value), changes in VARIANTS.items():
         if name_ == backbone and (network or {}).get(option) == value:
             found |= changes
-    found |= {**chosen.recipe, **PAIRS.get((backbone, name), {})}
+    found |= chosen.recipe
     if "network" in found:  # a network of one's own may end as it likes
         found["network"] = {k: v for k, v in found["network"].items() if k in models.info(backbone).options}
     return found

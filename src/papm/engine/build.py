@@ -76,7 +76,7 @@ def recipe_of(config: TrainConfig) -> str:
 
     >>> some = {"steps": 5, "turn": True, "loss": {"sigma": 16}}, {"lr": 1.0}
     >>> [recipe_of(resolve("al-papm", "vgg19", given)) for given in some]
-    ['7', 'own']
+    ['6', 'own']
     """
     usual = resolve(config.method, config.backbone, {"network": dict(config.network)})
     own = (*(k for k in configuration.LEARNING if k not in auto.CHOSEN), "network")

@@ -9,7 +9,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from papm import methods
 from papm.errors import DataError
 from papm.study import training
 from papm.study.cells import Cell, Study
@@ -84,21 +83,15 @@ def newest(groups: Sequence[Group]) -> list[Group]:
 
 
 def recipe_of(values: Mapping[str, Any]) -> str:
-    """The recipe a result was made with, today's where that would give the same; options tell where no field does.
+    """The recipe a result was made with; the options tell it where a result is older than the field.
 
     >>> recipe_of({"recipe": "3"}), recipe_of({"options": {"network": {"activation": "relu-live"}}}), recipe_of({})
     ('3', '2', '1')
-    >>> recipe_of({"recipe": "6", "method": "hd-papm", "backbone": "vgg19"}) == methods.RECIPE
-    True
     """
-    named = str(values.get("recipe") or "")
-    oldest = methods.since(str(values.get("method")), str(values.get("backbone")))
-    if named.isdigit() and oldest <= int(named) <= int(methods.RECIPE):
-        return methods.RECIPE
     options = values.get("options") or {}
     network, loss = (options.get(k) or {} for k in ("network", "loss"))
     second = network.get("activation") == "relu-live" or loss.get("mass") == 64
-    return named or ("2" if second else "1")
+    return str(values.get("recipe") or ("2" if second else "1"))
 
 
 def read(places: Iterable[Path]) -> list[Result]:
