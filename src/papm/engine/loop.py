@@ -47,7 +47,8 @@ def fit(training: Training, watched: Watched | None, log: Log, keeper: Keeper, s
         if step % c.log_every == 0 or step == c.steps:
             values = training.means()
             log.step(step, values)
-            fallen.look(step, values["count_error"])
+            if ranks.first:
+                fallen.look(step, values["count_error"])
         stop.after(step)
         if due(step) and not stop.now():
             evaluate(training, watched, log, keeper, stop)
