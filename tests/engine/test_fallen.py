@@ -46,7 +46,7 @@ def test_a_slow_trunk_or_none_leaves_the_rate(given: dict[str, object], caplog: 
     "errors",
     [
         [5.0] * 60,  # learns
-        [9.5] * 15 + [4.0] + [9.5] * 15,  # was right in between
+        [9.5] * 15 + [4.0] * 4 + [9.5] * 15,  # was right in between
         [9.5] * 12 + [6.0] * 60,  # the warm-up does not count, and it gets better
         [12.0] * 6 + [3.0] * 60,
     ],
