@@ -17,7 +17,7 @@ low (docs/notebook/counts-too-low.md). `mass` multiplies OT by Z/mass where that
 Even so, OT pushes each cell far from all points down by more than the count pulls it up. It is indifferent to the sum of z, but
 not to what all cells have in common, and that goes down: counts come out too low once more. With `keeps` no cell is asked for
 less while the count is too low: OT's gradient is cut where it exceeds the count's. Mass is then called for where it lacks, and
-taken away, where it is wrong first, once there is too much.
+taken away, where it is wrong first, once there is too much. No recipe sets it: it raises counts that are too high as well.
 """
 
 from __future__ import annotations
@@ -127,15 +127,18 @@ def dm_count(
     weights["transport"] = PUBLISHED_WEIGHT * w_ot if published else w_ot
     total = density.detach().sum((1, 2, 3))
     share = (total / mass).clamp(max=1) if mass else torch.ones_like(total)
-    against = share * weights["transport"] * (len(total) if published else 1)  # OT's gradient, where the count's is ±1
-    low = keeps & (total < points.valid.sum(1))
+    most = None
+    if keeps:
+        # What a gradient of one of OT weighs beside the count's ±1.
+        against = share * weights["transport"] * (len(total) if published else 1)
+        most = torch.where(total < points.valid.sum(1), 1 / against.clamp(min=1e-12), torch.inf)
     values = _transported(
         pooled, points,
         lambda z: grid_sinkhorn(
             points, z[:, 0], max(ot_stride, stride), made, reg, iterations, solver,
             dustbin=dustbin, reach=reach, top=top, height=height,
         ),
-        torch.where(low, 1 / against.clamp(min=1e-12), torch.inf),
+        most,
     )  # fmt: skip
     values = values * share
     terms["transport"] = values.sum() if published else values.mean()
@@ -175,7 +178,7 @@ def _counted(
 
 
 def _transported(
-    pooled: Tensor, points: PointBatch, solve: Callable[[Tensor], TransportResult], most: Tensor
+    pooled: Tensor, points: PointBatch, solve: Callable[[Tensor], TransportResult], most: Tensor | None
 ) -> Tensor:
     """⟨C, T⟩ [B], with Danskin's gradient, cut at `most` [B]; zero for an image without points.
 
@@ -191,7 +194,9 @@ def _transported(
         relative = _relative(result).to(z).view_as(z)
         level = (z * relative).sum((1, 2, 3), keepdim=True)
         wanted = torch.where(z > 0, beta * total - inner, relative * total - level)
-        gradient = (wanted / (total.square() + 1e-8)).clamp(max=most[:, None, None, None])
+        gradient = wanted / (total.square() + 1e-8)
+        if most is not None:
+            gradient = gradient.clamp(max=most[:, None, None, None])
         some = points.valid.any(1).to(z)
         gradient = gradient * some[:, None, None, None]
     return with_gradient(result.value.to(z) * some, pooled, gradient)
