@@ -169,6 +169,11 @@ class TrainConfig:
         return (self.scale_min != 1 or self.scale_max != 1) and self.scale_share > 0
 
     @property
+    def rate_of_trunk(self) -> float:
+        """Learning rate of the pretrained trunk, given or not."""
+        return self.lr if self.trunk_lr is None else self.trunk_lr
+
+    @property
     def reach(self) -> int:
         """How far away the objects of the points may be: `correct`, 2σ for a Gaussian, rounded up to a multiple of 16."""
         return displacement(self.correct, self.correct_kind)

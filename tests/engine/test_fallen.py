@@ -1,7 +1,8 @@
-"""A training whose maps became empty says so while it runs, once."""
+"""A training whose maps became empty begins anew with a slower trunk, or says so while it runs, once."""
 
 from __future__ import annotations
 
+import dataclasses
 import logging
 from pathlib import Path
 from types import SimpleNamespace
@@ -10,12 +11,17 @@ import numpy as np
 import pytest
 import torch
 
+from papm import checkpoint
 from papm.config import TrainConfig
 from papm.engine import fallen as module
-from papm.engine import objective
+from papm.engine import objective, run_folder
 from papm.engine import train as engine
 from papm.engine.build import resolve
 from papm.engine.fallen import Fallen, objects_of_a_crop
+from papm.engine.keep import Keeper
+from papm.engine.training import Training
+from papm.errors import ConfigError
+from papm.study import training
 
 
 def warnings(
@@ -75,3 +81,115 @@ def test_a_training_looks_at_itself(
     config = resolve("hd-papm", "tiny", {**given, "steps": 8, "log_every": 2, "warmup": 0, "select": "last"})
     engine.train(config, tmp_path / "run")
     assert sum("the maps are almost empty" in r.getMessage() for r in caplog.records) == said
+
+
+# -- beginning anew ------------------------------------------------------------------------------------------------------
+
+
+def transport_on_a_trunk(**given: object) -> TrainConfig:
+    """A few steps of a network whose pretrained part has no norms; six objects an image."""
+    some = {"data": "synthetic:train=2,test=1,size=64,count=6-6", "device": "cpu", "crop": 64, "batch": 2, "warmup": 0}
+    plain = {
+        **some,
+        "steps": 8,
+        "log_every": 2,
+        "save_every": 2,
+        "eval_every": 8,
+        "select": "last",
+        "network": {"trunk": "tiny"},
+    }
+    return resolve("al-papm", "vgg19", {**plain, **given})
+
+
+def empty_until_slower(monkeypatch: pytest.MonkeyPatch, alive: float = 3e-5) -> list[float | None]:
+    """Counts are off by all there is unless the trunk is as slow as `alive`; the rates that were tried."""
+    tried: list[float | None] = []
+    build = Training.__init__
+
+    def built(self: Training, config: TrainConfig, *rest: object) -> None:
+        tried.append(config.trunk_lr)
+        build(self, config, *rest)  # type: ignore[arg-type]
+
+    def error(*_: object) -> torch.Tensor:
+        return torch.tensor(1.0 if (tried[-1] or 1.0) <= alive else 6.0)
+
+    monkeypatch.setattr(Training, "__init__", built)
+    monkeypatch.setattr(module, "STEPS", 4)
+    monkeypatch.setattr(objective, "count_error", error)
+    return tried
+
+
+def test_empty_maps_begin_anew_with_a_slower_trunk(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    tried = empty_until_slower(monkeypatch)
+    ended = engine.train(transport_on_a_trunk(), tmp_path / "run")
+    assert tried == [None, 3e-5]
+    assert ended.result is not None and ended.step == 8
+    assert ended.result["options"]["training"]["trunk_lr"] == 3e-5
+    assert ended.result["asked"] == {"trunk_lr": None}
+    assert training.done(ended.result)["trunk_lr"] is None  # what a study asks for
+    said = [r.getMessage() for r in caplog.records if "almost empty" in r.getMessage()]
+    assert len(said) == 1 and said[0].endswith("; beginning anew with trunk_lr=3e-05")
+    steps = [row.split(",")[0] for row in (tmp_path / "run/metrics.csv").read_text().splitlines()[1:]]
+    assert steps[:4] == ["2", "4", "6", "8"]  # nothing of the first attempt
+    assert len(list((tmp_path / "run/tensorboard").iterdir())) == 1
+
+
+def test_it_learns_what_the_slower_trunk_learns_from_the_start(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    empty_until_slower(monkeypatch)
+    engine.train(transport_on_a_trunk(), tmp_path / "anew")
+    engine.train(transport_on_a_trunk(trunk_lr=3e-5), tmp_path / "slow")
+    ours, theirs = (checkpoint.load(tmp_path / name / "best.ckpt")[1] for name in ("anew", "slow"))
+    assert all(torch.equal(ours[k], theirs[k]) for k in theirs)
+
+
+@pytest.mark.parametrize("stored", [True, False])
+def test_a_run_that_began_anew_is_resumed_by_the_same_command_or_none(
+    stored: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tried = empty_until_slower(monkeypatch)
+    write = Keeper.save
+    saved: list[int] = []
+
+    def then_stop(self: Keeper, step: int, *rest: object, **more: object) -> None:
+        write(self, step, *rest, **more)  # type: ignore[arg-type]
+        saved.append(step)
+        if tried[-1] is not None and step == 4:
+            raise KeyboardInterrupt
+
+    monkeypatch.setattr(Keeper, "save", then_stop)
+    with pytest.raises(KeyboardInterrupt):
+        engine.train(transport_on_a_trunk(), tmp_path / "run")
+    monkeypatch.setattr(Keeper, "save", write)
+    again = run_folder.stored_config(tmp_path / "run") if stored else transport_on_a_trunk()
+    ended = engine.train(again, tmp_path / "run", resume=True)
+    assert tried == [None, 3e-5, 3e-5] and ended.step == 8
+    assert ended.result is not None and ended.result["asked"] == {"trunk_lr": None}
+    with pytest.raises(ConfigError, match="was started with trunk_lr"):
+        engine.train(transport_on_a_trunk(trunk_lr=1e-4), tmp_path / "run", resume=True)
+
+
+def test_a_second_fall_is_only_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    tried = empty_until_slower(monkeypatch, alive=0.0)
+    assert engine.train(transport_on_a_trunk(), tmp_path / "run").step == 8
+    assert tried == [None, 3e-5]
+    assert caplog.records[-1].getMessage().endswith("train again with trunk_lr=1e-05")
+
+
+@pytest.mark.parametrize("given", [{"trunk_lr": 1e-4}, {"method": "hd-papm", "loss": {}}])
+def test_a_rate_that_was_given_or_another_kind_of_loss_is_left_alone(
+    given: dict[str, object], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tried = empty_until_slower(monkeypatch)
+    engine.train(dataclasses.replace(transport_on_a_trunk(), **given), tmp_path / "run")  # type: ignore[arg-type]
+    assert len(tried) == 1
+
+
+def test_norms_keep_a_trunk_alive() -> None:
+    config = transport_on_a_trunk()
+    assert Fallen(6.0, config, torch.nn.Conv2d(3, 8, 3)).slower is not None
+    assert Fallen(6.0, config, torch.nn.Sequential(torch.nn.Conv2d(3, 8, 3), torch.nn.BatchNorm2d(8))).slower is None
+    assert Fallen(6.0, dataclasses.replace(config, devices=2), torch.nn.Conv2d(3, 8, 3)).slower is None

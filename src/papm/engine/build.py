@@ -74,13 +74,13 @@ def resolve(method: str, backbone: str, given: dict[str, Any]) -> TrainConfig:
 def recipe_of(config: TrainConfig) -> str:
     """The name of the recipes where a run keeps to its own (crop, batch, steps and turn may be any), else "own".
 
-    >>> some = {"steps": 5, "turn": True, "loss": {"sigma": 16}}, {"lr": 1.0}
+    >>> some = {"steps": 5, "turn": True, "trunk_lr": 1e-4, "loss": {"sigma": 16}}, {"lr": 1.0}
     >>> [recipe_of(resolve("al-papm", "vgg19", given)) for given in some]
     ['6', 'own']
     """
     usual = resolve(config.method, config.backbone, {"network": dict(config.network)})
-    own = (*(k for k in configuration.LEARNING if k not in auto.CHOSEN), "network")
-    same = all(getattr(config, k) == getattr(usual, k) for k in own)
+    own = (*(k for k in configuration.LEARNING if k not in (*auto.CHOSEN, "trunk_lr")), "network")
+    same = all(getattr(config, k) == getattr(usual, k) for k in own) and config.rate_of_trunk == usual.rate_of_trunk
     loss = losses.options(methods.method(config.method).loss)  # what is given may be the default
     same = same and {**loss, **config.loss} == {**loss, **usual.loss}
     recipe = methods.recipe(config.method, config.backbone, config.network).get("network", {})

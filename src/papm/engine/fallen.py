@@ -1,12 +1,23 @@
-"""A training whose maps have become empty, noticed while it runs: it may stay so for most of its steps, or for all."""
+"""A training whose maps have become empty, noticed while it runs: it may stay so for most of its steps, or for all.
+
+Transport losses do that to trunks without norms where objects are few (docs/notebook/dying-trunk.md). Such a training begins
+anew with a slower trunk; others are told what to try.
+"""
 
 from __future__ import annotations
 
+import dataclasses
+import gc
 import logging
 from collections import deque
+from collections.abc import Callable
 from statistics import fmean
+from typing import TypeVar
 
-from papm import models
+import torch
+from torch import nn
+
+from papm import methods, models
 from papm.config import TrainConfig
 from papm.engine.data import CountingData
 
@@ -14,16 +25,60 @@ log = logging.getLogger(__name__)
 
 STEPS = 1000  # so many in a row
 TRUNK = 1e-5  # a rate at which no trunk was seen to die (docs/notebook/dying-trunk.md)
+SLOWER = 0.3  # of the rate, for a trunk that died: none was seen to die again
 SHARE = 0.8  # an empty map is off by all objects of a crop; what has learned anything, by half of them or less
+NORMS = (nn.modules.batchnorm._BatchNorm, nn.LayerNorm, nn.GroupNorm)
+
+T = TypeVar("T")
+
+
+class EmptyMaps(Exception):
+    """The maps of a training are empty, and `slower` is what to begin anew with."""
+
+    def __init__(self, message: str, slower: TrainConfig) -> None:
+        super().__init__(message)
+        self.slower = slower
+
+
+def with_live_maps(config: TrainConfig, attempt: Callable[[TrainConfig], T]) -> T:
+    """A run with the configured rate of the trunk, or with a slower one where that leaves empty maps."""
+    try:
+        return attempt(config)
+    except EmptyMaps as error:
+        slower, said = error.slower, str(error)
+    log.warning("%s; beginning anew with trunk_lr=%g", said, slower.trunk_lr)
+    gc.collect()  # what the traceback held
+    if torch.cuda.is_available():
+        torch.cuda.empty_cache()
+    return attempt(slower)
+
+
+def slower(config: TrainConfig) -> TrainConfig | None:
+    """The configuration with a slower trunk where nobody chose its rate and that may help, else None.
+
+    >>> slower(TrainConfig(method="al-papm", backbone="vgg19", lr=1e-4)).trunk_lr
+    3e-05
+    >>> slower(TrainConfig(method="al-papm", backbone="vgg19", trunk_lr=1e-4)), slower(TrainConfig(backbone="tiny"))
+    (None, None)
+    """
+    if config.trunk_lr is not None or config.method not in methods.MASS or models.info(config.backbone).trunk is None:
+        return None
+    return dataclasses.replace(config, trunk_lr=float(f"{SLOWER * config.lr:.3g}"))
 
 
 class Fallen:
-    """`look(step, error)`: says once that the counts of crops have long been off by nearly all that is in them."""
+    """`look(step, error)`: notices once that the counts of crops have long been off by nearly all that is in them.
 
-    def __init__(self, objects: float, config: TrainConfig) -> None:
+    Raises `EmptyMaps` where a slower trunk may help, and warns where not: a trunk with norms does not die, and processes that
+    train together would have to agree.
+    """
+
+    def __init__(self, objects: float, config: TrainConfig, network: nn.Module | None = None) -> None:
         self.objects, self.first = objects, config.warmup
+        norms = network is None or any(isinstance(m, NORMS) for m in network.modules())
+        self.slower = None if norms or config.devices > 1 else slower(config)
         self.errors: deque[float] = deque(maxlen=max(2, STEPS // config.log_every))
-        slow = models.info(config.backbone).trunk is None or (config.trunk_lr or config.lr) <= TRUNK
+        slow = models.info(config.backbone).trunk is None or config.rate_of_trunk <= TRUNK
         self.advice = f"lr={config.lr / 10:g}" if slow else f"trunk_lr={TRUNK:g}"
         self.said = not objects
 
@@ -34,11 +89,13 @@ class Fallen:
         self.errors.append(error)
         if len(self.errors) == self.errors.maxlen and nearly_all(list(self.errors), self.objects):
             self.said = True
-            log.warning(
-                "step %d: the maps are almost empty (for %d steps counts of crops have been off by %.1f, and crops hold %.1f "
-                "on average); if that goes on, train again with %s",
-                step, STEPS, fmean(self.errors), self.objects, self.advice,
-            )  # fmt: skip
+            message = (
+                f"step {step}: the maps are almost empty (for {STEPS} steps counts of crops have been off by "
+                f"{fmean(self.errors):.1f}, and crops hold {self.objects:.1f} on average)"
+            )
+            if self.slower is not None:
+                raise EmptyMaps(message, self.slower)
+            log.warning("%s; if that goes on, train again with %s", message, self.advice)
 
 
 def nearly_all(errors: list[float], objects: float) -> bool:

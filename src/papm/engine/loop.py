@@ -30,7 +30,7 @@ def fit(training: Training, watched: Watched | None, log: Log, keeper: Keeper, s
     def due(step: int) -> bool:
         return every > 0 and step > 0 and step % every == 0
 
-    fallen = Fallen(objects_of_a_crop(training.data), c)
+    fallen = Fallen(objects_of_a_crop(training.data), c, training.network)
     log.start(training.done)
     if (
         due(training.done)

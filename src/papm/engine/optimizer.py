@@ -105,7 +105,7 @@ def build_optimizer(
     config: TrainConfig, network: Network, loss: CountingLoss, device: torch.device, half: bool
 ) -> Optimizer:
     """That of a configuration: trunk, head and what the loss itself learns (KDMG's kernels) have their own rates."""
-    rates = {"trunk": config.lr if config.trunk_lr is None else config.trunk_lr, "head": config.lr}
+    rates = {"trunk": config.rate_of_trunk, "head": config.lr}
     groups: list[Group] = [(p, rates[k]) for k, p in network.parameter_groups().items()]
     groups.append((list(loss.parameters()), config.lr if config.loss_lr is None else config.loss_lr))
     trained = [([p for p in parameters if p.requires_grad], lr) for parameters, lr in groups]

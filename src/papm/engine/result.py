@@ -46,11 +46,12 @@ def finish(
     last: Weights,
     started: float,
     weights_sha256: str | None,
+    asked: TrainConfig | None = None,
 ) -> dict[str, Any]:
     """Evaluate the chosen and the last weights on the test images and write result.json and predictions.csv.
 
     `started` is when this part of the run began; the seconds of a run are those of all its parts, loading and evaluation
-    included.
+    included. `asked` is what the run began with, where it began anew with another rate of its trunk.
     """
     for name in ("best.ckpt", "last.ckpt"):
         if not (folder / name).exists():
@@ -63,7 +64,7 @@ def finish(
         "dataset": splits.train.name,
         "backbone": config.backbone,
         "method": config.method,
-        "recipe": recipe_of(config),
+        "recipe": recipe_of(replace(config, trunk_lr=(asked or config).trunk_lr)),
         "noise": config.noise,
         "noise_kind": config.noise_kind,
         "seed": config.seed,
@@ -77,6 +78,7 @@ def finish(
             "training": {k: getattr(config, k) for k in LEARNING},
         },
         **({} if config.init is None else {"init": Path(config.init).name}),
+        **({} if asked is None or asked.trunk_lr == config.trunk_lr else {"asked": {"trunk_lr": asked.trunk_lr}}),
         "select": config.select,
         "selected_step": spec.step,
         "sizes": splits.sizes,

@@ -98,18 +98,22 @@ def discard(folder: Path, before: Collection[str]) -> None:
         folder.rmdir()
 
 
-def create(folder: Path, config: TrainConfig, asked: int | None = None) -> None:
-    """A new run: its configuration and environment; nothing of an attempt that came before.
+# What a run may change of what was asked for: a smaller batch where memory holds no larger one, a slower trunk where maps
+# became empty.
+ADAPTED = ("batch", "trunk_lr")
 
-    `asked` is the batch that was asked for, where memory holds a smaller one only.
+
+def create(folder: Path, config: TrainConfig, asked: TrainConfig | None = None) -> None:
+    """A new run: its configuration, which may be another than what was `asked` for, and environment; nothing of an attempt that
+    came before.
     """
     for name in FILES:
         (folder / name).unlink(missing_ok=True)
         for draft in folder.glob(f".{name}.*.tmp"):  # of a process that was killed while it wrote
             draft.unlink(missing_ok=True)
     write_text(folder / "config.yaml", configuration.to_yaml(config))
-    reduced = {} if asked in (None, config.batch) else {"batch_asked": asked}
-    write_json(folder / "environment.json", environment() | reduced)
+    wanted = {} if asked is None else {k: v for k in ADAPTED if (v := getattr(asked, k)) != getattr(config, k)}
+    write_json(folder / "environment.json", environment() | ({"asked": wanted} if wanted else {}))
 
 
 # What may change between the parts of one run without making it another run.
@@ -128,13 +132,18 @@ def check_same(folder: Path, config: TrainConfig) -> None:
             raise ConfigError(f"{folder}: was started with {key}={then}, not {now}; resume without changing it")
 
 
-def with_reduced_batch(folder: Path, config: TrainConfig) -> TrainConfig:
-    """The settings of a run that goes on, with the batch that memory held: the same command resumes it."""
+def as_begun(folder: Path, config: TrainConfig) -> tuple[TrainConfig, TrainConfig]:
+    """The settings of a run that goes on, as it has them and as they were asked for: either resumes it."""
     try:
-        asked = json.loads((folder / "environment.json").read_text(encoding="utf-8")).get("batch_asked")
+        values = json.loads((folder / "environment.json").read_text(encoding="utf-8")).get("asked")
     except (OSError, ValueError, AttributeError):  # an older run, or none
-        return config
-    return dataclasses.replace(config, batch=stored_config(folder).batch) if asked == config.batch else config
+        return config, config
+    asked = {k: values[k] for k in ADAPTED if isinstance(values, dict) and k in values}
+    if not asked:
+        return config, config
+    before = stored_config(folder)
+    own = {k: getattr(before, k) for k, value in asked.items() if getattr(config, k) == value}
+    return dataclasses.replace(config, **own), dataclasses.replace(config, **asked)
 
 
 def stored_config(folder: Path) -> TrainConfig:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import logging
 import time
 from collections.abc import Callable
@@ -18,7 +19,7 @@ from papm.checkpoint import ModelSpec
 from papm.config import TrainConfig
 from papm.data.base import Dataset
 from papm.data.splits import Splits, choose
-from papm.engine import loop, oom, run_folder
+from papm.engine import fallen, loop, oom, run_folder
 from papm.engine.build import (
     build_loss,
     build_network,
@@ -93,7 +94,7 @@ def train(
     """Train, evaluate, write the run folder; everything wrong with the request is found before anything is written.
 
     A run that fails before it could save itself leaves nothing behind. Where the device's memory does not hold a batch, the
-    run starts again with half of it, and says so.
+    run starts again with half of it, and where its maps become empty, with a slower trunk; it says so.
     """
     config = with_bounds(config)
     join_started(config.devices)
@@ -106,22 +107,24 @@ def train(
             f"{config.devices} processes have only {n_of(few, 'image')} to watch; "
             f"use devices={few}, a larger val_fraction, or select=last"
         )
-    first, chosen = is_first_process(), splits
+    first, chosen, asked = is_first_process(), splits, config
     with run_folder.alone(folder) if first else nullcontext():
         if resume:
-            config = run_folder.with_reduced_batch(folder, config)
+            config, asked = run_folder.as_begun(folder, config)
         if first:
             run_folder.check(folder, config, resume)
             say_what_is_left_out(splits.train)
         before = {p.name for p in folder.iterdir()} if folder.is_dir() else set[str]()
-
-        asked = config.batch
+        attempts = itertools.count()
 
         def attempt(config: TrainConfig) -> RunResult:
-            return _train(config, folder, chosen, not resume, watcher, on_image, on_download, asked)
+            again = next(attempts) > 0
+            if again and first:
+                run_folder.discard(folder, before)
+            return _train(config, folder, chosen, again or not resume, watcher, on_image, on_download, asked)
 
         try:
-            return oom.with_memory(config, attempt)
+            return oom.with_memory(config, lambda c: fallen.with_live_maps(c, attempt))
         except PapmError as error:
             saved = (folder / "last.ckpt").exists()
             if first and not resume and not saved:
@@ -140,7 +143,7 @@ def _train(
     watcher: Watcher | None,
     on_image: Callable[[], None] | None,
     on_download: Progress | None,
-    asked: int,
+    asked: TrainConfig,
 ) -> RunResult:
     started = time.monotonic()
     device = own_device(config)
@@ -188,7 +191,7 @@ def _train(
         last = Weights(training.done, training.weights())
         try:
             with interruptible():
-                result = finish(config, folder, splits, record, device, last, started, network.weights_sha256)
+                result = finish(config, folder, splits, record, device, last, started, network.weights_sha256, asked)
         except KeyboardInterrupt:
             return interrupted
         return RunResult(folder, training.done, False, result, splits.test or splits.monitor)

@@ -100,7 +100,7 @@ def asked(settings: Mapping[str, Any]) -> dict[str, Any]:
 
 def of_config(config: TrainConfig, dataset: str, weights: str) -> dict[str, Any]:
     """The training of a configuration, every setting spelt out; `weights` is none or pretrained."""
-    own = {k: getattr(config, k) for k in (*RECORDED, *LEARNING)}
+    own = _plain_rate({k: getattr(config, k) for k in (*RECORDED, *LEARNING)})
     who = {"dataset": dataset, "backbone": config.backbone, "method": config.method}
     moved = {"noise": config.noise, "noise_kind": config.noise_kind}
     options = resize.resolved(dataset, config.options)
@@ -112,6 +112,7 @@ def done(result: Mapping[str, Any]) -> dict[str, Any]:
     """The training behind a result, every setting spelt out."""
     defaults, options = TrainConfig(), result.get("options") or {}
     own = {k: getattr(defaults, k) for k in LEARNING} | dict(options.get("training") or {})
+    own = _plain_rate(own | dict(result.get("asked") or {}))  # a run that began anew is the one that was asked for
     own |= {"steps": result.get("steps"), **{k: options.get(k, getattr(defaults, k)) for k in ("crop", "batch")}}
     who = {k: str(result[k]) for k in ("dataset", "backbone", "method")}
     moved = {"noise": result.get("noise") or 0, "noise_kind": str(result.get("noise_kind", defaults.noise_kind))}
@@ -125,6 +126,11 @@ def done(result: Mapping[str, Any]) -> dict[str, Any]:
     chosen = result.get(AUTO)
     found |= dict.fromkeys((k for k in auto.CHOSEN if k in chosen) if isinstance(chosen, list) else (), AUTO)
     return {k: v for k, v in found.items() if k in live or k not in GONE or v != GONE[k]}
+
+
+def _plain_rate(own: dict[str, Any]) -> dict[str, Any]:
+    """The settings with no rate of the trunk where it is that of the rest."""
+    return own | ({"trunk_lr": None} if own["trunk_lr"] == own["lr"] else {})
 
 
 def _flat(
