@@ -193,3 +193,14 @@ def test_norms_keep_a_trunk_alive() -> None:
     assert Fallen(6.0, config, torch.nn.Conv2d(3, 8, 3)).slower is not None
     assert Fallen(6.0, config, torch.nn.Sequential(torch.nn.Conv2d(3, 8, 3), torch.nn.BatchNorm2d(8))).slower is None
     assert Fallen(6.0, dataclasses.replace(config, devices=2), torch.nn.Conv2d(3, 8, 3)).slower is None
+
+
+def test_half_of_a_training_is_not_thrown_away(caplog: pytest.LogCaptureFixture) -> None:
+    config, plain = transport_on_a_trunk(steps=4000, log_every=50), torch.nn.Conv2d(3, 8, 3)
+    early, late = (Fallen(6.0, config, plain) for _ in range(2))
+    with pytest.raises(module.EmptyMaps):
+        for step in range(50, 2001, 50):
+            early.look(step, 6.0)
+    for step in range(50, 4001, 50):
+        late.look(step, 1.0 if step < 1500 else 6.0)
+    assert "train again with trunk_lr=1e-05" in caplog.text

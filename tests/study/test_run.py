@@ -13,7 +13,7 @@ from papm import config as configuration
 from papm.engine import auto, run_folder
 from papm.errors import ConfigError, DataError, PapmError
 from papm.methods import RECIPE
-from papm.study import queue, run, tables, training
+from papm.study import queue, results, run, tables, training
 from papm.study.results import Result
 from papm.study.tables import Study
 
@@ -305,10 +305,27 @@ def test_what_is_left_to_the_data_is_not_said_and_results_remember_it(tmp_path: 
     (task.folder / "result.json").write_text(json.dumps({**done, "options": {"crop": 96, "batch": 8}}))
     assert run.collect(task)["auto"] == ["crop", "steps"]
     known = json.loads(task.result.read_text())
-    settings = training.done(known)
-    assert settings["steps"] == settings["crop"] == "auto" and settings["batch"] == 8
+    settings, asked = training.done(known), training.asked(task.settings)
+    assert (settings["steps"], settings["crop"], settings["batch"]) == (2500, 96, 8)
+    assert not {"steps", "crop", "auto"} & training.differences(asked, settings).keys()
     explicit = training.done({k: v for k, v in known.items() if k != "auto"})
-    assert "steps" in training.differences(training.asked(task.settings), explicit)
+    assert "steps" in training.differences(asked, explicit)
+    # A table that gives these very numbers has the result too.
+    given = training.asked({**task.settings, "steps": 2500, "crop": 96})
+    assert not {"steps", "crop", "auto"} & training.differences(given, settings).keys()
+
+
+def test_cells_that_are_left_to_the_data_have_results_of_any_length_and_say_so(tmp_path: Path) -> None:
+    left = study(all={**CELL, "steps": "auto", "crop": "auto"}).only(["A"])
+    result = {**{k: left.cells[0].settings[k] for k in training.NAMED}, "seed": 0, "select": "last"}
+    options = {"crop": 96, "batch": 8}
+    for number, more in enumerate(({}, {"auto": ["crop", "steps"]})):
+        (tmp_path / f"{number}.json").write_text(
+            json.dumps({**result, "mae": 2.0 + number, "steps": 700, "options": options, **more})
+        )
+    ((first, second),) = results.assign(left, results.read([tmp_path]))
+    assert not {"steps", "crop"} & first.differences.keys()
+    assert {"steps": 700, "crop": 96}.items() <= second.differences.items()
 
 
 def test_errors_of_images_are_kept_by_name(tmp_path: Path) -> None:

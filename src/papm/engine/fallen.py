@@ -69,12 +69,12 @@ def slower(config: TrainConfig) -> TrainConfig | None:
 class Fallen:
     """`look(step, error)`: notices once that the counts of crops have long been off by nearly all that is in them.
 
-    Raises `EmptyMaps` where a slower trunk may help, and warns where not: a trunk with norms does not die, and processes that
-    train together would have to agree.
+    Raises `EmptyMaps` where a slower trunk may help, and warns where not: a trunk with norms does not die, processes that train
+    together would have to agree, and what has learned for half of its steps is not thrown away.
     """
 
     def __init__(self, objects: float, config: TrainConfig, network: nn.Module | None = None) -> None:
-        self.objects, self.first = objects, config.warmup
+        self.objects, self.first, self.half = objects, config.warmup, config.steps // 2
         norms = network is None or any(isinstance(m, NORMS) for m in network.modules())
         self.slower = None if norms or config.devices > 1 else slower(config)
         self.errors: deque[float] = deque(maxlen=max(2, STEPS // config.log_every))
@@ -93,7 +93,7 @@ class Fallen:
                 f"step {step}: the maps are almost empty (for {STEPS} steps counts of crops have been off by "
                 f"{fmean(self.errors):.1f}, and crops hold {self.objects:.1f} on average)"
             )
-            if self.slower is not None:
+            if self.slower is not None and step <= self.half:
                 raise EmptyMaps(message, self.slower)
             log.warning("%s; if that goes on, train again with %s", message, self.advice)
 

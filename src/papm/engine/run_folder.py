@@ -143,7 +143,7 @@ def as_begun(folder: Path, config: TrainConfig) -> tuple[TrainConfig, TrainConfi
         return config, config
     before = stored_config(folder)
     own = {k: getattr(before, k) for k, value in asked.items() if getattr(config, k) == value}
-    return dataclasses.replace(config, **own), dataclasses.replace(config, **asked)
+    return dataclasses.replace(config, **own), configuration.from_mapping(asked, config)
 
 
 def stored_config(folder: Path) -> TrainConfig:

@@ -124,8 +124,9 @@ def done(result: Mapping[str, Any]) -> dict[str, Any]:
     method = methods.METHODS.get(str(result["method"]))
     live = {f"loss.{k}" for k in (losses.options(method.loss) if method else ())}
     chosen = result.get(AUTO)
-    found |= dict.fromkeys((k for k in auto.CHOSEN if k in chosen) if isinstance(chosen, list) else (), AUTO)
-    return {k: v for k, v in found.items() if k in live or k not in GONE or v != GONE[k]}
+    by_the_data = tuple(k for k in auto.CHOSEN if k in chosen) if isinstance(chosen, list) else ()
+    kept = {k: v for k, v in found.items() if k in live or k not in GONE or v != GONE[k]}
+    return kept | ({AUTO: by_the_data} if by_the_data else {})  # which of them the data chose
 
 
 def _plain_rate(own: dict[str, Any]) -> dict[str, Any]:
@@ -159,16 +160,22 @@ def required(settings: Mapping[str, Any], recipe: Collection[str] = ()) -> dict[
     """
     whole = asked(settings)
     keys = {*IDENTITY, *(k for k in whole if (k in settings and k not in recipe) or k.startswith("data."))}
-    # The number of classes is known once the data is read. A figure of held-out training images is none of the test images.
-    known = {k: v for k, v in whole.items() if k in keys and not (k == "network.num_classes" and v == "auto")}
+    # What the data says is known once it is read. A figure of held-out training images is none of the test images.
+    known = {k: v for k, v in whole.items() if k in keys and v != AUTO}
     return {f"data.{HOLDOUT}": None, **known}
 
 
 def differences(wanted: Mapping[str, Any], have: Mapping[str, Any]) -> dict[str, Any]:
-    """Settings of `have` that are not as wanted, with their values; None where it does not have a setting."""
-    keys = [*wanted, *(k for k in have if k not in wanted)]
-    skipped = {"network.num_classes"} if wanted.get("network.num_classes") == "auto" else set()
-    return {k: have.get(k) for k in keys if k not in skipped and wanted.get(k) != have.get(k)}
+    """Settings of `have` that are not as wanted, with their values; None where it does not have a setting.
+
+    >>> differences({"crop": 256, "steps": "auto"}, {"crop": 256, "steps": 9000, "auto": ("crop", "steps")})
+    {}
+    >>> differences({"crop": 256, "steps": "auto"}, {"crop": 512, "steps": 9000})
+    {'crop': 512, 'steps': 9000}
+    """
+    keys = [*wanted, *(k for k in have if k not in wanted and k != AUTO)]
+    by_the_data = {k for k in (*have.get(AUTO, ()), "network.num_classes") if wanted.get(k) == AUTO}
+    return {k: have.get(k) for k in keys if k not in by_the_data and wanted.get(k) != have.get(k)}
 
 
 def overrides(settings: Mapping[str, Any]) -> dict[str, Any]:
