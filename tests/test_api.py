@@ -254,3 +254,31 @@ def test_points_on_a_cpu_stand_on_a_small_trunk() -> None:
     assert chosen.steps <= 6000
     kept = api.configure(SPEC, "p2p-papm", "auto", {"device": "cpu", "network": {"trunk": "vgg16"}, "steps": 5}).config
     assert kept.network["trunk"] == "vgg16"
+
+
+CELLS = "synthetic:look=cells,train=24,test=1,size=96,count=20-40"
+
+
+@pytest.mark.parametrize(
+    ("data", "method", "given", "start"),
+    [
+        (CELLS, "auto", {}, "cells"),
+        (CELLS, "auto", {"steps": 7, "loss": {"sigma": 3.0}}, "cells"),
+        (CELLS, "auto", {"init": None}, None),  # whoever wants to start from nothing says so
+        (CELLS, "auto", {"turn": True}, None),
+        (CELLS, "auto", {"network": {"stride": 2}}, None),
+        (CELLS, "hd-papm", {}, None),
+        (CELLS.replace("cells", "crowd"), "auto", {}, None),
+    ],
+)
+def test_cells_start_from_the_ready_model_where_all_is_left_open(
+    data: str, method: str, given: dict[str, Any], start: str | None
+) -> None:
+    chosen = api.configure(data, method, "auto", {"device": "cpu", **given})
+    assert chosen.config.init == start
+    assert any(line.startswith("init=cells: ") for line in chosen.why) == (start is not None)
+
+
+def test_a_training_that_starts_from_the_ready_model_counts_cells_at_once(tmp_path: Path) -> None:
+    run = papm.train(CELLS, out=tmp_path / "run", device="cpu", steps=2, warmup=2)
+    assert run.result["init"] == "cells" and run.result["nae"] < 0.5

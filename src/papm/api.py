@@ -123,6 +123,7 @@ def configure(data: Data, method: str, backbone: str, settings: Mapping[str, Any
     """All settings of a run: the recipe of method and backbone, over it what is given, and `auto` for what is left open."""
     given = {k: v for k, v in settings.items() if not (k in auto.CHOSEN and v == AUTO)}
     why: list[str] = []
+    open_to_all = method == backbone == AUTO and not {"init", "weights", "network"} & set(given)
     if given.get("init"):
         method, backbone, given = implied(method, backbone, given)
     if AUTO in (method, backbone):
@@ -147,7 +148,11 @@ def configure(data: Data, method: str, backbone: str, settings: Mapping[str, Any
     config, more = auto.select(config, given, opened)
     why += more
     splits = choose_splits(opened, config.select, config.val_fraction, config.seed)
-    config, more = auto.choose(config, given, auto.look(splits.train, "turn" not in given))
+    seen = auto.look(splits.train, "turn" not in given)
+    if open_to_all:
+        config, more = auto.start(config, seen)
+        why += more
+    config, more = auto.choose(config, given, seen)
     return Choice(config, (*why, *more), splits)
 
 

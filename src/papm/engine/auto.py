@@ -8,6 +8,7 @@ A recipe (`papm.methods`) says what a network was found to learn well with. What
     select  the last weights where fewer than ten images would be held out to choose by
     steps   until every pixel of the training images was seen so many times (`methods.length`), within bounds
     turn    crops in all eight orientations where the images have no up and down (`papm.data.orientation`)
+    init    there the small network starts from a ready model, if nothing is said of network, method and weights
 """
 
 from __future__ import annotations
@@ -28,6 +29,7 @@ CHOSEN = ("crop", "batch", "steps", "select", "turn")  # what `auto` chooses
 LOOKED_AT = 200  # images
 ABREAST = 4  # objects side by side in a crop
 ENOUGH = 10  # images to choose weights by
+CELLS = "cells"  # a ready model: with it errors on other cells were lower (docs/notebook/touching-cells.md)
 SMALLEST = 64  # side of what the loss sees of a crop
 
 
@@ -69,6 +71,19 @@ def select(
     if "select" in given or config.select != "val" or enough:
         return config, []
     return dataclasses.replace(config, select="last"), ["select=last: too few images to choose weights by"]
+
+
+def start(config: TrainConfig, seen: Seen) -> tuple[TrainConfig, list[str]]:
+    """`tiny` that starts from the ready model of cells where the images have no up and down, as under a microscope.
+
+    >>> start(TrainConfig(backbone="tiny"), Seen(pixels=4_000_000, short=200, long=240, oriented=False))[0].init
+    'cells'
+    """
+    if config.backbone != "tiny" or seen.oriented:
+        return config, []
+    return dataclasses.replace(config, init=CELLS), [
+        f"init={CELLS}: the images have no up and down, as under a microscope"
+    ]
 
 
 def choose(config: TrainConfig, given: Collection[str], seen: Seen) -> tuple[TrainConfig, list[str]]:
