@@ -112,7 +112,9 @@ def done(result: Mapping[str, Any]) -> dict[str, Any]:
     """The training behind a result, every setting spelt out."""
     defaults, options = TrainConfig(), result.get("options") or {}
     own = {k: getattr(defaults, k) for k in LEARNING} | dict(options.get("training") or {})
-    own = _plain_rate(own | dict(result.get("asked") or {}))  # a run that began anew is the one that was asked for
+    if isinstance(before := result.get("asked"), Mapping) and "trunk_lr" in before:
+        own["trunk_lr"] = before["trunk_lr"]  # a run that began anew is the one that was asked for
+    own = _plain_rate(own)
     own |= {"steps": result.get("steps"), **{k: options.get(k, getattr(defaults, k)) for k in ("crop", "batch")}}
     who = {k: str(result[k]) for k in ("dataset", "backbone", "method")}
     moved = {"noise": result.get("noise") or 0, "noise_kind": str(result.get("noise_kind", defaults.noise_kind))}
