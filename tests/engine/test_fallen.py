@@ -150,11 +150,9 @@ def test_a_run_that_began_anew_is_resumed_by_the_same_command_or_none(
 ) -> None:
     tried = empty_until_slower(monkeypatch)
     write = Keeper.save
-    saved: list[int] = []
 
     def then_stop(self: Keeper, step: int, *rest: object, **more: object) -> None:
         write(self, step, *rest, **more)  # type: ignore[arg-type]
-        saved.append(step)
         if tried[-1] is not None and step == 4:
             raise KeyboardInterrupt
 

@@ -7,19 +7,18 @@ anew with a slower trunk; others are told what to try.
 from __future__ import annotations
 
 import dataclasses
-import gc
 import logging
 from collections import deque
 from collections.abc import Callable
 from statistics import fmean
 from typing import TypeVar
 
-import torch
 from torch import nn
 
 from papm import methods, models
 from papm.config import TrainConfig
 from papm.engine.data import CountingData
+from papm.engine.oom import release
 
 log = logging.getLogger(__name__)
 
@@ -47,9 +46,7 @@ def with_live_maps(config: TrainConfig, attempt: Callable[[TrainConfig], T]) -> 
     except EmptyMaps as error:
         slower, said = error.slower, str(error)
     log.warning("%s; beginning anew with trunk_lr=%g", said, slower.trunk_lr)
-    gc.collect()  # what the traceback held
-    if torch.cuda.is_available():
-        torch.cuda.empty_cache()
+    release()
     return attempt(slower)
 
 

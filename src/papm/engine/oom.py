@@ -44,9 +44,14 @@ def with_memory(config: TrainConfig, attempt: Callable[[TrainConfig], T]) -> T:
                 ) from None
         config = dataclasses.replace(config, batch=config.batch // 2)
         log.warning("the device's memory is too small for this batch; going on with batch=%d", config.batch)
-        gc.collect()  # what the traceback held
-        if torch.cuda.is_available():
-            torch.cuda.empty_cache()
+        release()
+
+
+def release() -> None:
+    """Give back the memory of an attempt that has ended: what its traceback held, and what the GPU keeps for reuse."""
+    gc.collect()
+    if torch.cuda.is_available():
+        torch.cuda.empty_cache()
 
 
 @contextmanager
