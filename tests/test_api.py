@@ -15,8 +15,9 @@ from PIL import Image
 from safetensors.torch import save_file
 
 import papm
-from papm import api
+from papm import api, ready
 from papm.checkpoint import ModelSpec
+from papm.engine.build import build_network
 from papm.errors import CheckpointError, ConfigError, DataError
 from papm.models.trunks import parameter_shapes
 from papm.models.weights import PUBLISHED
@@ -277,6 +278,20 @@ def test_cells_start_from_the_ready_model_where_all_is_left_open(
     chosen = api.configure(data, method, "auto", {"device": "cpu", **given})
     assert chosen.config.init == start
     assert any(line.startswith("init=cells: ") for line in chosen.why) == (start is not None)
+
+
+@pytest.mark.parametrize("is_run", [False, True])
+def test_a_folder_of_that_name_is_not_what_a_training_starts_from(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, is_run: bool
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("cells").mkdir()
+    if is_run:
+        Path("cells", "best.ckpt").write_bytes(b"a run of the user's own")
+    chosen = api.configure(CELLS, "auto", "auto", {"device": "cpu"})
+    started = build_network(chosen.config).state_dict()
+    own = papm.Counter.load(ready.find("cells").path, "cpu").network.state_dict()
+    assert chosen.config.init == "cells" and all(torch.equal(value, own[key]) for key, value in started.items())
 
 
 def test_a_training_that_starts_from_the_ready_model_counts_cells_at_once(tmp_path: Path) -> None:

@@ -270,19 +270,26 @@ def require_finite(network: torch.nn.Module, where: str) -> None:
 
 
 def resolve(path: Path) -> Path:
-    """The checkpoint a user means: a file, or a run folder's best.ckpt, else its last.ckpt; else a ready model of that name."""
-    if not path.exists() and ready.is_name(path):
+    """The checkpoint a user means: a file, or a run folder's best.ckpt, else its last.ckpt; else a ready model of that name.
+
+    A folder without checkpoints is no model: beside images in `cells`, the name still means the ready model.
+    """
+    named = path.name == str(path) and path.name in ready.known()
+    found = run_checkpoint(path) if path.is_dir() else path if path.exists() else None
+    if found is None and (named or not path.exists()) and ready.is_name(path):
         return ready.find(path.name).path
-    if path.name == str(path) and path.name in ready.known():
+    if path.is_dir() and found is None:
+        raise CheckpointError(f"{path}: this folder holds neither best.ckpt nor last.ckpt")
+    if named:
         log.warning(
             "%s: the %s here is used, not the ready model of that name", path, "folder" if path.is_dir() else "file"
         )
-    if path.is_dir():
-        for name in ("best.ckpt", "last.ckpt"):
-            if (path / name).is_file():
-                return path / name
-        raise CheckpointError(f"{path}: this folder holds neither best.ckpt nor last.ckpt")
-    return path
+    return found or path
+
+
+def run_checkpoint(folder: Path) -> Path | None:
+    """The best.ckpt of a run folder, else its last.ckpt; None where it has neither."""
+    return next((f for name in ("best.ckpt", "last.ckpt") if (f := folder / name).is_file()), None)
 
 
 def _first_line(error: BaseException) -> str:

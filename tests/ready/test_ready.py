@@ -11,6 +11,7 @@ import torch
 import papm
 from papm import checkpoint, models, ready
 from papm.checkpoint import ModelSpec
+from papm.engine.start import model_file
 from papm.errors import CheckpointError
 from papm.predict.ensemble import Ensemble
 from papm.predict.predictor import Counter
@@ -100,6 +101,28 @@ def test_a_path_of_that_name_wins_with_a_note(installed: Path, caplog: pytest.Lo
     caplog.clear()
     checkpoint.resolve(run.absolute())
     assert not caplog.messages
+
+
+def test_a_folder_of_that_name_without_a_model_in_it_does_not_hide_the_model(
+    installed: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    Path("pebbles").mkdir()
+    Path("pebbles", "beach.jpg").touch()
+    with caplog.at_level(logging.WARNING):
+        assert checkpoint.resolve(Path("pebbles")) == installed / "pebbles.safetensors" and not caplog.messages
+    Path("photos").mkdir()
+    with pytest.raises(CheckpointError, match=r"photos: this folder holds neither best\.ckpt nor last\.ckpt"):
+        checkpoint.resolve(Path("photos"))
+
+
+def test_where_a_training_starts_a_name_is_the_ready_model(installed: Path, caplog: pytest.LogCaptureFixture) -> None:
+    write_model(Path("pebbles") / "best.ckpt")
+    with caplog.at_level(logging.WARNING):
+        assert model_file("pebbles") == installed / "pebbles.safetensors"
+    assert caplog.messages == [
+        "pebbles: the ready model of that name is used; for the run in this folder write ./pebbles"
+    ]
+    assert model_file("./pebbles") == Path("pebbles") / "best.ckpt"
 
 
 def test_a_model_that_came_with_a_package_is_not_changed(installed: Path, tmp_path: Path) -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import dataclasses
 import itertools
 import math
-from pathlib import Path
 from typing import Any
 
 import torch
@@ -21,7 +20,7 @@ from papm.data.spec import names_of, share_options
 from papm.data.splits import Splits
 from papm.engine import auto
 from papm.engine.data import several_classes
-from papm.engine.start import with_teachers
+from papm.engine.start import model_file, with_teachers
 from papm.errors import ConfigError, unknown
 from papm.imagenet import normalize
 from papm.inference import Inference
@@ -149,7 +148,7 @@ def build_network(config: TrainConfig, progress: Progress | None = None, splits:
     inference = inference_of(config, splits)
     network = models.create(config.backbone, config.weights, progress=progress, inference=inference, **config.network)
     if config.init is not None:
-        file = checkpoint.resolve(Path(config.init).expanduser())
+        file = model_file(config.init)
         spec, state = checkpoint.load(file)
         if spec.backbone != config.backbone:
             raise ConfigError(f"{file}: is a '{spec.backbone}', the run trains a '{config.backbone}'")

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import dataclasses
+import logging
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from papm import checkpoint, methods, models
+from papm import checkpoint, methods, models, ready
 from papm.config import TrainConfig, group
 from papm.data import resize
 from papm.errors import ConfigError
@@ -17,12 +18,25 @@ from papm.losses.distil import DistilLoss, Teacher
 
 AUTO = "auto"
 
+log = logging.getLogger(__name__)
+
+
+def model_file(name: str) -> Path:
+    """The checkpoint that `init` or `teachers` names. The name of a ready model means that model wherever a command runs, for
+    settings are stored and repeated elsewhere; a run here of the same name is ./NAME.
+    """
+    if name not in ready.known():
+        return checkpoint.resolve(Path(name).expanduser())
+    if checkpoint.run_checkpoint(Path(name)) is not None:
+        log.warning("%s: the ready model of that name is used; for the run in this folder write ./%s", name, name)
+    return ready.find(name).path
+
 
 def implied(method: str, backbone: str, given: Mapping[str, Any]) -> tuple[str, str, dict[str, Any]]:
     """Method, backbone and settings of a training that starts from another model (`init`): where nothing is said, those that it
     has. Another network, or other options of it, contradict the model and are refused.
     """
-    file = checkpoint.resolve(Path(str(given["init"])).expanduser())
+    file = model_file(str(given["init"]))
     spec, _ = checkpoint.load(file)
     if backbone not in (AUTO, spec.backbone):
         raise ConfigError(
@@ -53,7 +67,7 @@ def with_teachers(config: TrainConfig, loss: CountingLoss) -> CountingLoss:
 
 
 def _teacher(name: str, config: TrainConfig, maps: int) -> Teacher:
-    file = checkpoint.resolve(Path(name).expanduser())
+    file = model_file(name)
     spec, state = checkpoint.load(file)
     network = checkpoint.build(spec, state, file)
     if not isinstance(network, models.DensityNetwork):
