@@ -102,7 +102,7 @@ class TrainConfig:
     # the machine
     device: Literal["auto", "cpu", "cuda"] = "auto"
     devices: int = 1  # processes (GPUs, or CPU processes); more than one trains with DDP
-    precision: Literal["auto", "32", "bf16", "16"] = "auto"  # auto: bf16 on a GPU that has it, else 32
+    precision: Literal["auto", "32", "bf16", "16"] = "auto"  # auto: bf16 on a GPU or CPU with units for it, else 32
     compile: Literal["auto", "yes", "no"] = "auto"  # torch.compile; auto: on a GPU when the run is long enough to pay
     graph: Literal["auto", "no"] = "auto"  # a training step as one CUDA graph, where that is possible
     cache: Literal["auto", "device", "memory", "disk"] = "auto"  # where decoded images live

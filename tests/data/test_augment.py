@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from papm import losses
-from papm.data.augment import HEAD, Augment, Plan, _corner, cut_crops, plan, render, sample_order
+from papm.data.augment import HEAD, Augment, Plan, _corner, cut_crops, cut_one_by_one, plan, render, sample_order
 from papm.data.cache import ImageStore
 from papm.imagenet import MEAN, STD, normalize
 from papm.losses.density import target
@@ -444,7 +444,7 @@ def test_a_ramp_keeps_its_place() -> None:
 
 def test_grey_removes_colour_and_keeps_luminance() -> None:
     image = noise_image(32, 32)
-    images, _, _, _ = cut_crops(store_of([image]), heads((0, 0, 0, 1, 0, 1)), Augment(crop=32))
+    images, _, _, _ = cut_crops(store_of([image]), heads((0, 0, 0, 1, 0, 1)), Augment(crop=32, grey=1.0))
     grey = to_bytes(images)[0]
     luma = (torch.tensor([0.299, 0.587, 0.114]).view(3, 1, 1) * image).sum(0)
     assert torch.allclose(grey, luma.expand(3, 32, 32), atol=1e-3)
@@ -477,6 +477,16 @@ def test_rendering_is_deterministic_to_the_bit() -> None:
     assert first.mask is not None and second.mask is not None and torch.equal(first.mask, second.mask)
     swapped = render(store, make(6), FULL, cut=cut_crops)
     assert torch.equal(swapped.images, first.images)
+
+
+@pytest.mark.parametrize("more", [{}, {"turn": True, "margin": 4, "colour": 0.3}])
+def test_crops_cut_one_by_one_are_those_of_the_whole_batch(more: dict[str, Any]) -> None:
+    augment = Augment(48, grey=0.5, scale_min=0.4, scale_max=1.8, scale_share=0.6, **more)
+    store = store_of([noise_image(h, w, k) for k, (h, w) in enumerate(SIZES)])
+    heads = make(12, augment, batch=12).rows[:, :HEAD]
+    assert len(set(heads[:, 3].tolist())) > 5 and (heads[:, 3] == 1).any()
+    for one, all_ in zip(cut_one_by_one(store, heads, augment), cut_crops(store, heads, augment), strict=True):
+        assert torch.allclose(one.float(), all_.float(), atol=1e-5)
 
 
 # --- the whole chain --------------------------------------------------------------------------------------------------

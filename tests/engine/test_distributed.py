@@ -62,7 +62,7 @@ def on_machines(*words: str, folders: Sequence[Path] | None = None) -> list[tupl
 
 def run(folder: Path, *settings: str, machines: bool = False) -> tuple[list[float], list[float], dict[str, float]]:
     command = ["train", SPEC, "--backbone", "tiny", "--out", str(folder), "device=cpu"]
-    command += ["steps=6", "crop=64", "log_every=1", "eval_every=3", "select=last", *settings]
+    command += ["steps=6", "crop=64", "log_every=1", "eval_every=3", "select=last", "precision=32", *settings]
     if machines:
         for code, _, said in on_machines(*command):
             assert code == 0, said

@@ -715,7 +715,7 @@ def test_what_a_network_asks_of_itself_is_part_of_the_loss(monkeypatch: pytest.M
 @pytest.mark.parametrize("backbone", ["tiny", "p2pnet"])
 def test_the_logged_error_of_the_count_is_of_the_pixels_that_count(backbone: str) -> None:
     more = {"method": "p2pnet", "network": {"trunk": "tiny"}, "count": "expected"} if backbone == "p2pnet" else {}
-    c = config(backbone=backbone, crop=96, margin=16, **more)
+    c = config(backbone=backbone, crop=96, margin=16, precision="32", **more)
     network = build_network(c)
     training, made = step_of(c, build_loss(c, network.stride), network)
     values = training.objective(made)[1].tolist()

@@ -7,6 +7,7 @@ happen in `render` for the whole batch at once, from images that already live th
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 import math
 from collections.abc import Callable, Sequence
@@ -196,10 +197,12 @@ def render(
 
     `cut` may be a compiled form of `cut_crops`.
     """
+    if cut is None:
+        cut = cut_crops if plan.rows.is_cuda or not augment.resizes else cut_one_by_one
     heads = plan.rows[:, :HEAD].contiguous()  # strides would tell a compiler of the length of the points
     if isinstance(store, DiskStore):
         store, heads = store.windows(heads, augment.crop, augment.scale_min, augment.resizes)
-    images, mask, offsets, sizes = (cut or cut_crops)(store, heads, augment)
+    images, mask, offsets, sizes = cut(store, heads, augment)
     n = (plan.rows.shape[1] - HEAD) // augment.columns
     p = plan.rows[:, HEAD:].reshape(len(plan.rows), n, augment.columns)
     place = torch.arange(n, device=p.device)
@@ -230,9 +233,10 @@ def cut_crops(store: ImageStore, heads: Tensor, augment: Augment) -> Crops:
     pixels = _gather(store.pixels, base, row_weight, col, col_weight)  # [B, C, C, 3] in 0..255
 
     # Channel by channel with plain numbers: a constant tensor would be copied to the device at every step.
-    luma = 0.299 * pixels[..., 0] + 0.587 * pixels[..., 1] + 0.114 * pixels[..., 2]
-    colour = [torch.where(grey[:, None, None] > 0, luma, pixels[..., k]) for k in range(3)]
-    colour = [v / 255 for v in colour]
+    colour = [v / 255 for v in pixels.unbind(-1)]
+    if augment.grey:
+        luma = 0.299 * colour[0] + 0.587 * colour[1] + 0.114 * colour[2]
+        colour = [torch.where(grey[:, None, None] > 0, luma, v) for v in colour]
     if augment.colour:
         more, lighter = contrast[:, None, None], brightness[:, None, None]
         colour = [((v - 0.5) * more + 0.5 + lighter).clamp(0, 1) for v in colour]
@@ -264,6 +268,19 @@ def cut_crops(store: ImageStore, heads: Tensor, augment: Augment) -> Crops:
         corner, scaled = (torch.where(across[:, None], v.flip(1), v) for v in (corner, scaled))
     # Channels-last in memory, as it was gathered.
     return pixels.permute(0, 3, 1, 2), mask, corner, scaled
+
+
+def cut_one_by_one(store: ImageStore, heads: Tensor, augment: Augment) -> Crops:
+    """`cut_crops`, with as many source pixels per output pixel as each crop's own scale asks for: one where it keeps its size.
+
+    For a batch at once the smallest scale decides. That saves kernel launches, of which a host has none.
+    """
+    made = [
+        cut_crops(store, head, dataclasses.replace(augment, scale_min=scale, scale_max=scale))
+        for head, scale in zip(heads[:, None], heads[:, 3].tolist())
+    ]
+    images, mask, corners, sizes = (torch.cat(parts) for parts in zip(*made))
+    return images.contiguous(memory_format=torch.channels_last), mask, corners, sizes
 
 
 def _taps(place: Tensor, scale: Tensor, length: Tensor, scale_min: float, resized: bool) -> tuple[Tensor, Tensor]:

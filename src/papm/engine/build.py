@@ -109,12 +109,25 @@ def with_classes(config: TrainConfig, splits: Splits) -> TrainConfig:
 
 
 def precision_of(config: TrainConfig, device: torch.device) -> str:
-    """`auto` is bf16 on a GPU that has it, else full precision. A CPU trains in bf16 where fp16 was asked for."""
+    """`auto` is bf16 where the device has units for it, else full precision. A CPU trains in bf16 where fp16 was asked for."""
     if config.precision == "16" and device.type == "cpu":
         return "bf16"
     if config.precision != "auto":
         return config.precision
-    return "bf16" if device.type == "cuda" and torch.cuda.is_bf16_supported(including_emulation=False) else "32"
+    return "bf16" if has_bf16_units(device) else "32"
+
+
+def counting_precision(config: TrainConfig, device: torch.device) -> str:
+    """The precision of evaluations: that of the steps; on a CPU, where nothing is asked for, that of `papm predict` there."""
+    return "32" if config.precision == "auto" and device.type == "cpu" else precision_of(config, device)
+
+
+def has_bf16_units(device: torch.device) -> bool:
+    """Whether a training step is faster in bf16: on a GPU that has it, and on a CPU with AMX (docs/speed.md)."""
+    if device.type == "cuda":
+        return bool(torch.cuda.is_bf16_supported(including_emulation=False))
+    known = getattr(torch.cpu, "_is_amx_tile_supported", None)  # has no public name up to torch 2.13
+    return device.type == "cpu" and known is not None and bool(known())
 
 
 def inference_of(config: TrainConfig, splits: Splits | None = None) -> Inference:

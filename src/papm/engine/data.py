@@ -15,7 +15,7 @@ from torch.utils.data import DataLoader, IterableDataset, get_worker_info
 
 from papm import models
 from papm.config import TrainConfig
-from papm.data.augment import Augment, Plan, cut_crops, plan, render
+from papm.data.augment import Augment, Crops, Plan, cut_crops, plan, render
 from papm.data.cache import ImageStore, build_store, decoded_bytes
 from papm.data.disk_cache import DiskStore, open_store
 from papm.data.several import turns
@@ -113,7 +113,7 @@ class CountingData:
         self.cache_folder = cache_folder or cache_root() / "images"
         self.on_item = on_item
         self.store: ImageStore | DiskStore | None = None
-        self._cut = cut_crops
+        self._cut: Callable[[ImageStore, torch.Tensor, Augment], Crops] | None = None  # compiled
 
     def place(self, device: torch.device) -> str:
         """Where the training images go: device, memory or disk."""
@@ -161,7 +161,7 @@ class CountingData:
     def render(self, plan: Plan) -> Batch:
         """The crops of a plan, on the device where plan and images live."""
         assert self.store is not None
-        return render(self.store, plan, self.augment, self._cut if plan.rows.is_cuda else cut_crops)
+        return render(self.store, plan, self.augment, self._cut if plan.rows.is_cuda else None)
 
     def plan(self, step: int, rank: int = 0, world: int = 1) -> Plan:
         """The plan of a step: a pure function of the seed, the step and the rank."""

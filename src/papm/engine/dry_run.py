@@ -69,7 +69,7 @@ def _measure(config: TrainConfig, splits: Splits, device: torch.device, steps: i
     if watched is not None:
         few = watched[: min(8, len(watched))]
         began = time.perf_counter()
-        evaluate(network, few, precision=training.precision)
+        evaluate(network, few, precision=training.counting)
         evaluation = (time.perf_counter() - began) / len(few) * len(watched)
     evaluations = 0 if watched is None else config.steps // evaluate_every(config) + 1
     found: dict[str, Any] = {

@@ -61,7 +61,7 @@ def fit(training: Training, watched: Watched | None, log: Log, keeper: Keeper, s
 def evaluate(training: Training, watched: Watched | None, log: Log, keeper: Keeper, stop: Stop) -> bool:
     """Count the watched images; whether that was done to the end."""
     assert watched is not None
-    score = watched.score(training.watched, training.precision, training.ranks, stop)
+    score = watched.score(training.watched, training.counting, training.ranks, stop)
     stop.agree()
     if score is None:
         return False

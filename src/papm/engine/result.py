@@ -14,7 +14,7 @@ import torch
 from papm import checkpoint
 from papm.config import LEARNING, TrainConfig
 from papm.data.splits import Splits
-from papm.engine.build import precision_of, recipe_of
+from papm.engine.build import counting_precision, recipe_of
 from papm.engine.evaluate import Evaluation, evaluate, write_evaluation
 from papm.engine.log import Log
 from papm.engine.profile import profile_of
@@ -90,7 +90,7 @@ def finish(
         "mae_in_image": None,
         "weights_sha256": weights_sha256,
     }
-    precision = precision_of(config, device)
+    precision = counting_precision(config, device)
     own = _own_figures(network, spec.inference or network.inference, splits, config, precision)
     checkpoint.change_inference(folder / "best.ckpt", **own)
     test = splits.test or splits.monitor

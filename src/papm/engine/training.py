@@ -10,7 +10,7 @@ from torch import Tensor
 from papm.config import TrainConfig
 from papm.data.augment import Plan
 from papm.engine.average import Average
-from papm.engine.build import precision_of
+from papm.engine.build import counting_precision, precision_of
 from papm.engine.data import CountingData
 from papm.engine.graphed import Step
 from papm.engine.objective import Objective
@@ -41,7 +41,7 @@ class Training:
     ) -> None:
         self.config, self.network, self.loss, self.data, self.device = config, network, loss, data, device
         self.ranks = ranks or Ranks()
-        self.precision = precision_of(config, device)
+        self.precision, self.counting = precision_of(config, device), counting_precision(config, device)
         self.objective = Objective(network, loss, self.precision)
         captured = can_capture(self)
         loss.to(device).train()
