@@ -137,7 +137,7 @@ BACKBONES: dict[str, Mapping[str, Any]] = {
     # the same way within some ten steps, and the map becomes a constant (dead channels of the trunk after 48 steps, dm-count
     # on crops of 128 px: 74 % with 1e-4, 42 % with 4e-5, none with 1e-5; docs/networks.md). The encoder and the head start
     # from nothing and take ten times the trunk's rate; layers that normalise after adding want a warm-up.
-    "man": {"lr": 1e-4, "trunk_lr": 1e-5, "weight_decay": 1e-5, "warmup": 1000},
+    "man": {"crop": 512, "lr": 1e-4, "trunk_lr": 1e-5, "weight_decay": 1e-5, "warmup": 1000},
     # P2PNet's code: 32 crops of 128 px per step, sizes 0.7 to 1.3, Adam 1e-4, trunk 1e-5, gradients cut to 0.1, 130,000 steps.
     # Of some twenty recipes on held-out images of ShanghaiTech A none was better by more than chance; by expected counts the
     # error was lower in six of eight (docs/notebook/p2pnet-recipe.md). Fewer steps at a falling rate: test MAE 60 after 26,000.
