@@ -106,7 +106,7 @@ def _from_wheel(source: Path, flags: tuple[str, ...], functions: tuple[str, ...]
 
 @functools.lru_cache(maxsize=4)
 def _say_not_kept(folder: Path, reason: str) -> None:
-    log.warning("%s: %s; compiled code is made anew each time: set PAPM_CACHE to a folder of your own", folder, reason)
+    log.warning("%s: %s; code is compiled again each time: set PAPM_CACHE to a folder of your own", folder, reason)
 
 
 def _loaded(folder: Path, name: str, functions: tuple[str, ...]) -> ctypes.CDLL:

@@ -21,7 +21,7 @@ def new_pool() -> Any:
 
 
 def capture(function: Callable[[], Result], warm: int = 2, pool: Any = None) -> tuple[Callable[[], None], Result]:
-    """Capture `function()` on the current device: how to run it again, and its result, which every run fills anew.
+    """Capture `function()` on the current device: how to run it again, and its result, which every run overwrites.
 
     It runs `warm` times before, on a stream aside as capturing asks: kernels are built and workspaces allocated there.
     """

@@ -1,4 +1,4 @@
-"""A training whose maps became empty begins anew with a slower trunk, or says so while it runs, once."""
+"""A training whose maps became empty restarts with a slower trunk, or says so while it runs, once."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ def test_a_training_looks_at_itself(
     assert sum("the maps are almost empty" in r.getMessage() for r in caplog.records) == said
 
 
-# -- beginning anew ------------------------------------------------------------------------------------------------------
+# -- restarting ----------------------------------------------------------------------------------------------------------
 
 
 def transport_on_a_trunk(**given: object) -> TrainConfig:
@@ -119,7 +119,7 @@ def empty_until_slower(monkeypatch: pytest.MonkeyPatch, alive: float = 3e-5) -> 
     return tried
 
 
-def test_empty_maps_begin_anew_with_a_slower_trunk(
+def test_empty_maps_restart_with_a_slower_trunk(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     tried = empty_until_slower(monkeypatch)
@@ -130,7 +130,7 @@ def test_empty_maps_begin_anew_with_a_slower_trunk(
     assert ended.result["asked"] == {"trunk_lr": None}
     assert training.done(ended.result)["trunk_lr"] is None  # what a study asks for
     said = [r.getMessage() for r in caplog.records if "almost empty" in r.getMessage()]
-    assert len(said) == 1 and said[0].endswith("; beginning anew with trunk_lr=3e-05")
+    assert len(said) == 1 and said[0].endswith("; restarting with trunk_lr=3e-05")
     steps = [row.split(",")[0] for row in (tmp_path / "run/metrics.csv").read_text().splitlines()[1:]]
     assert steps[:4] == ["2", "4", "6", "8"]  # nothing of the first attempt
     assert len(list((tmp_path / "run/tensorboard").iterdir())) == 1
@@ -138,14 +138,14 @@ def test_empty_maps_begin_anew_with_a_slower_trunk(
 
 def test_it_learns_what_the_slower_trunk_learns_from_the_start(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     empty_until_slower(monkeypatch)
-    engine.train(transport_on_a_trunk(), tmp_path / "anew")
+    engine.train(transport_on_a_trunk(), tmp_path / "restarted")
     engine.train(transport_on_a_trunk(trunk_lr=3e-5), tmp_path / "slow")
-    ours, theirs = (checkpoint.load(tmp_path / name / "best.ckpt")[1] for name in ("anew", "slow"))
+    ours, theirs = (checkpoint.load(tmp_path / name / "best.ckpt")[1] for name in ("restarted", "slow"))
     assert all(torch.equal(ours[k], theirs[k]) for k in theirs)
 
 
 @pytest.mark.parametrize("stored", [True, False])
-def test_a_run_that_began_anew_is_resumed_by_the_same_command_or_none(
+def test_a_run_that_restarted_is_resumed_by_the_same_command_or_none(
     stored: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     tried = empty_until_slower(monkeypatch)

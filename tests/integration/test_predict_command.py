@@ -115,7 +115,7 @@ def test_an_earlier_result_is_not_replaced_in_silence(folders: Path, run_papm: R
     tables = f"{out}: holds an earlier result: counts.csv, points.csv, results.json will be replaced; "
     code, printed, said = run_papm("predict", model, folders / "b", folders / "a" / "y.png", "--out", out, "--json")
     assert code == 0 and len(json.loads(printed)) == 2
-    assert f"{tables}1 picture drawn anew; 1 earlier picture stays in overlays/ beside the new result\n" in said
+    assert f"{tables}1 picture drawn again; 1 earlier picture stays in overlays/ beside the new result\n" in said
     assert [r["image"] for r in rows(out / "counts.csv")] == ["x.png", "y.png"]
     assert sorted(p.name for p in (out / "overlays").iterdir()) == ["x.png", "y.png", "z.png"]
     code, _, said = run_papm("predict", model, folders / "b", "--out", out, "--no-overlays", "--no-points")

@@ -67,7 +67,7 @@ def test_files_of_an_earlier_result_are_named(world: Path, run_papm: Run) -> Non
     predict(run_papm, world, "--save-as", "xlsx", "--save-as", "roiset")
     code, _, said = predict(run_papm, world, "--save-as", "xlsx")
     assert code == 0
-    assert "out: roisets/ of an earlier result: not written anew, for --save-as does not name it" in said
+    assert "out: roisets/ of an earlier result: not rewritten, for --save-as does not name it" in said
 
 
 def test_world_files_and_pairs(world: Path, run_papm: Run) -> None:

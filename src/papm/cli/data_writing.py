@@ -1,4 +1,4 @@
-"""`papm data convert`, `split`, `displace`: write a dataset anew."""
+"""`papm data convert`, `split`, `displace`: rewrite a dataset."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ def split(
     io.check_out(out)
     found = io.writable(opened(data, options))
     if len(found) > 1:
-        ui.note(f"The splits {', '.join(found)} are put together and divided anew.")
+        ui.note(f"The splits {', '.join(found)} are merged and split again.")
     _write(io.divide(found, val, test, seed), out, json, link=link, inside_only=inside_only)
 
 

@@ -27,7 +27,7 @@ LOOK: dict[str, Any] = {
 }
 GROUPS = {
     "": "Count dense objects from imperfect point annotations.",
-    "data": "Look at datasets, check them, and write them anew.",
+    "data": "Look at datasets, check and convert them.",
     "study": "The paper's tables: what it says, what was measured, and the trainings that are missing.",
     "models": "Models that are ready to count.",
     "bench": "Time our parts beside other ways to do the same.",

@@ -46,7 +46,7 @@ def predict(
     precision: Precision = "32",
     beside: Beside = None,
     resume: Annotated[
-        bool, Option("--resume", help="Go on with the prediction in --out; videos are counted anew.")
+        bool, Option("--resume", help="Go on with the prediction in --out; videos are counted again.")
     ] = False,
     save_as: Annotated[list[str] | None, Option(help=SAVE_AS, show_default=False)] = None,
     homography: Annotated[Path | None, Option(help=HOMOGRAPHY, show_default=False)] = None,

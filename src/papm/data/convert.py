@@ -1,4 +1,4 @@
-"""Writing a dataset anew as a `folder` dataset, in any format of annotation files.
+"""Writing a dataset as a `folder` dataset, in any format of annotation files.
 
 A dataset is written under another name beside its place and renamed at the end, so that what fails or is interrupted leaves
 nothing behind. As text, points come back bit for bit. Regions of interest go to roi/NAME.png, whatever the format. What one
@@ -71,7 +71,7 @@ def pool(datasets: Mapping[str, Dataset]) -> Dataset:
 
 
 def divide(datasets: Mapping[str, Dataset], val: float, test: float, seed: int) -> dict[str, Dataset]:
-    """All images divided at random anew: shares for validation and for testing, the rest for training."""
+    """All images split at random: shares for validation and for testing, the rest for training."""
     parts = {"train": pool(datasets)}
     if test:
         parts["train"], parts["test"] = hold_out(parts["train"], test, seed)

@@ -1,7 +1,7 @@
 """Decoded images on disk, one file per image, shared by every run that uses the image.
 
 A file is named after what is in it: the path, size and time of change of the image file, and the size it is shown at. So
-another seed, split or hold-out finds it again, and a changed image is decoded anew. It is written beside its place, flushed
+another seed, split or hold-out finds it again, and a changed image is decoded again. It is written beside its place, flushed
 and renamed: what has the name is whole, also when several runs write it at once. The folder is closed to other users. Files may
 vanish at any time (another run makes room, a user tidies up): what is not there is decoded each time it is needed, until a run
 opens the images again.

@@ -1,7 +1,7 @@
-"""A training whose maps have become empty, noticed while it runs: it may stay so for most of its steps, or for all.
+"""A run whose density maps have collapsed to zero, noticed while it trains: it may stay so for most or all of its steps.
 
-Transport losses do that to trunks without norms where objects are few (docs/notebook/dying-trunk.md). Such a training begins
-anew with a slower trunk; others are told what to try.
+Transport losses do that to trunks without norms where objects are few (docs/notebook/dying-trunk.md). Such a run restarts
+with a lower learning rate for the trunk; others say what to try.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ T = TypeVar("T")
 
 
 class EmptyMaps(Exception):
-    """The maps of a training are empty, and `slower` is what to begin anew with."""
+    """The density maps have collapsed; `slower` is the configuration to restart with."""
 
     def __init__(self, message: str, slower: TrainConfig) -> None:
         super().__init__(message)
@@ -45,7 +45,7 @@ def with_live_maps(config: TrainConfig, attempt: Callable[[TrainConfig], T]) -> 
         return attempt(config)
     except EmptyMaps as error:
         slower, said = error.slower, str(error)
-    log.warning("%s; beginning anew with trunk_lr=%g", said, slower.trunk_lr)
+    log.warning("%s; restarting with trunk_lr=%g", said, slower.trunk_lr)
     release()
     return attempt(slower)
 

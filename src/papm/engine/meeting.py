@@ -214,7 +214,7 @@ def _told(
 
 
 def _appears(file: Path) -> bool:
-    """Whether a file of another machine is seen here before long: network folders are looked at anew now and then."""
+    """Whether a file of another machine is seen here before long: network folders are refreshed only now and then."""
     until = time.monotonic() + SEEN_WITHIN
     while not file.exists():
         if time.monotonic() > until:

@@ -51,7 +51,7 @@ def finish(
     """Evaluate the chosen and the last weights on the test images and write result.json and predictions.csv.
 
     `started` is when this part of the run began; the seconds of a run are those of all its parts, loading and evaluation
-    included. `asked` is what the run began with, where it began anew with another rate of its trunk.
+    included. `asked` is what the run began with, where it restarted with another learning rate of its trunk.
     """
     for name in ("best.ckpt", "last.ckpt"):
         if not (folder / name).exists():

@@ -89,7 +89,7 @@ static int finite_row(const float *c, int m) {
 }
 
 /* cost: rows of m, `pitch` apart. Gives the column [n] of each row and the duals u [n] and v [m]; steps [3], if not null:
-   bids, rows scanned, keys made anew. Returns 0, 1 (no memory) or 2 (a cost is not finite). */
+   bids, rows scanned, keys computed again. Returns 0, 1 (no memory) or 2 (a cost is not finite). */
 int papm_assign(const float *cost, int n, int m, long long pitch, int rounds, int *column, double *u, double *v,
                 long long *steps) {
     long long unused[3];

@@ -156,10 +156,10 @@ def earlier(out: Path, drawn: Collection[str]) -> str:
         return f"{out}: holds the journal of a prediction that was stopped, which is replaced; --resume would go on with it"
     if not replaced and not there:
         return ""
-    anew, left = len(there.intersection(drawn)), len(there.difference(drawn))
+    again, left = len(there.intersection(drawn)), len(there.difference(drawn))
     said = [f"{', '.join(replaced)} will be replaced"] if replaced else []
-    if anew:
-        said.append(f"{n_of(anew, 'picture')} drawn anew")
+    if again:
+        said.append(f"{n_of(again, 'picture')} drawn again")
     if left:
         said.append(f"{left} earlier picture{'s stay' if left > 1 else ' stays'} in {OVERLAYS}/ beside the new result")
     return f"{out}: holds an earlier result: {'; '.join(said)}"

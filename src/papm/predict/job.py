@@ -117,7 +117,7 @@ class Job:
         others = {k: RESULT_FORMATS.get(k).there(wanted.out) for k in RESULT_FORMATS if k not in wanted.save_as}
         if self.images and (left := [name for names in others.values() for name in names]):
             screen.note(
-                f"{wanted.out}: {', '.join(left)} of an earlier result: not written anew, for --save-as does not name it"
+                f"{wanted.out}: {', '.join(left)} of an earlier result: not rewritten, for --save-as does not name it"
             )
         for film in (film for film in self.films.values() if film.folder.exists()):
             screen.note(f"{film.folder}: holds an earlier result, which is written over")

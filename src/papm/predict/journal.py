@@ -23,7 +23,7 @@ from papm.predict.prediction import Prediction
 from papm.predict.predictor import Counter
 
 JOURNAL = "journal.jsonl"
-ADVICE = "drop --resume to count all images anew, or choose another --out"
+ADVICE = "drop --resume to count all images again, or choose another --out"
 
 
 @dataclass(frozen=True)

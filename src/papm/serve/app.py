@@ -69,7 +69,7 @@ class NoMemory(PapmError):
 
 # Others are 400.
 STATUS: dict[type[PapmError], int] = {Busy: 429, Closing: 503, TooSlow: 408, TooLarge: 413, NoMemory: 507}
-RETRY = (1, 3)  # seconds, drawn anew for each answer: those who were refused together do not come again together
+RETRY = (1, 3)  # seconds, drawn for each answer: those who were refused together do not come again together
 
 
 def application(

@@ -113,7 +113,7 @@ def done(result: Mapping[str, Any]) -> dict[str, Any]:
     defaults, options = TrainConfig(), result.get("options") or {}
     own = {k: getattr(defaults, k) for k in LEARNING} | dict(options.get("training") or {})
     if isinstance(before := result.get("asked"), Mapping) and "trunk_lr" in before:
-        own["trunk_lr"] = before["trunk_lr"]  # a run that began anew is the one that was asked for
+        own["trunk_lr"] = before["trunk_lr"]  # a run that restarted is the one that was asked for
     own = _plain_rate(own)
     own |= {"steps": result.get("steps"), **{k: options.get(k, getattr(defaults, k)) for k in ("crop", "batch")}}
     who = {k: str(result[k]) for k in ("dataset", "backbone", "method")}

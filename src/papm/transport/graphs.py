@@ -51,7 +51,7 @@ def _pool(device: torch.device) -> Any:
 
 
 def _capture(function: Function, inputs: tuple[Tensor, ...]) -> Captured:
-    """Captured on copies of the inputs that every replay fills anew."""
+    """Captured on copies of the inputs that every replay overwrites."""
     static = [t.clone() for t in inputs]
     again, outputs = capture(lambda: function(*static), pool=_pool(inputs[0].device))
     return again, static, outputs
