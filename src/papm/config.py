@@ -109,7 +109,7 @@ class TrainConfig:
     workers: int = -1  # loader processes when images do not live on the device; -1: as many as suit the machine
 
     # what is written when
-    eval_every: int = 0  # steps between evaluations, 0: twenty times a run
+    eval_every: int = 0  # steps between evaluations, 0: 20 times a run, fewer if they would take long
     watch: Literal["averaged", "raw"] = "averaged"  # what they look at; raw: the weights as the last step left them
     log_every: int = 50  # steps between lines of metrics.csv
     save_every: int = 500  # steps between writes of last.ckpt

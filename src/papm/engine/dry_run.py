@@ -71,7 +71,7 @@ def _measure(config: TrainConfig, splits: Splits, device: torch.device, steps: i
         began = time.perf_counter()
         evaluate(network, few, precision=training.counting)
         evaluation = (time.perf_counter() - began) / len(few) * len(watched)
-    evaluations = 0 if watched is None else config.steps // evaluate_every(config) + 1
+    evaluations = 0 if watched is None else config.steps // evaluate_every(config, watched) + 1
     found: dict[str, Any] = {
         "batch": config.batch,
         "step_ms": round(1e3 * step, 3),

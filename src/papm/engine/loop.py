@@ -11,6 +11,8 @@ from pathlib import Path
 
 from papm import checkpoint
 from papm.config import TrainConfig
+from papm.data.base import Dataset
+from papm.data.cache import decoded_bytes
 from papm.engine.fallen import Fallen, objects_of_a_crop
 from papm.engine.interrupts import Stop
 from papm.engine.keep import Keeper
@@ -21,11 +23,14 @@ from papm.engine.watch import Watched
 from papm.errors import CheckpointError, PapmError
 from papm.untrusted import brief
 
+STEP_COST = 3  # evaluations of a pixel that a step of it takes: forward, and backward twice as long
+EVALUATIONS_SHARE, FEWEST, MOST = 0.25, 4, 20
+
 
 def fit(training: Training, watched: Watched | None, log: Log, keeper: Keeper, stop: Stop) -> None:
     """All steps that are left, or those until `stop`."""
     c, ranks = training.config, training.ranks
-    every = evaluate_every(c) if watched is not None else 0
+    every = evaluate_every(c, watched.dataset) if watched is not None else 0
 
     def due(step: int) -> bool:
         return every > 0 and step > 0 and step % every == 0
@@ -101,6 +106,12 @@ def resume(path: Path, training: Training, log: Log) -> None:
     )
 
 
-def evaluate_every(config: TrainConfig) -> int:
-    """Steps from one evaluation of the watched images to the next."""
-    return config.eval_every or max(1, config.steps // 20)
+def evaluate_every(config: TrainConfig, watched: Dataset) -> int:
+    """Steps from one evaluation of the watched images to the next: twenty times a run, less often where they are so many or so
+    large that counting them would take more than a quarter of the time of the steps; four times at least.
+    """
+    if config.eval_every:
+        return config.eval_every
+    trained = STEP_COST * config.steps * config.batch * config.devices * config.crop**2
+    times = min(max(EVALUATIONS_SHARE * trained / max(1, decoded_bytes(watched.samples) // 3), FEWEST), MOST)
+    return max(1, config.steps // int(times))

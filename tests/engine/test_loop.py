@@ -1,0 +1,30 @@
+"""How often a run evaluates."""
+
+from __future__ import annotations
+
+import torch
+
+from papm.config import TrainConfig
+from papm.data.base import Dataset
+from papm.engine.loop import evaluate_every
+from papm.structures import Sample
+
+
+def images(n: int, side: int) -> Dataset:
+    sample = Sample("one", lambda: torch.zeros(3, side, side, dtype=torch.uint8), torch.zeros(0, 2), (side, side))
+    return Dataset([sample] * n, "mine", "test")
+
+
+def test_many_large_images_are_counted_less_often() -> None:
+    config = TrainConfig(backbone="tiny", steps=6000, crop=160, batch=8)
+    assert evaluate_every(config, images(10, 256)) == 300
+    assert evaluate_every(config, images(80, 4000)) == 1500
+    between = evaluate_every(config, images(100, 1000))
+    assert 300 < between < 1500
+    counted, trained = 6000 // between * 100 * 1000**2, 6000 * 8 * 160**2
+    assert counted <= 0.25 * 3 * trained
+
+
+def test_what_is_asked_for_stays() -> None:
+    assert evaluate_every(TrainConfig(eval_every=7), images(80, 4000)) == 7
+    assert evaluate_every(TrainConfig(steps=3), images(80, 4000)) == 1
