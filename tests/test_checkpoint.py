@@ -365,13 +365,14 @@ def test_a_file_cannot_make_us_open_or_fetch_another(saved: Path, monkeypatch: p
         assert "option of network 'vgg19'" in refused(saved)
 
 
-def test_a_run_folder_means_its_best_else_its_last(tmp_path: Path) -> None:
+def test_a_run_folder_means_its_best_else_its_last(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     with pytest.raises(CheckpointError, match=r"neither best\.ckpt nor last\.ckpt"):
         resolve(tmp_path)
     (tmp_path / "last.ckpt").write_text("")
-    assert resolve(tmp_path).name == "last.ckpt"
+    assert resolve(tmp_path).name == "last.ckpt" and "this run has not ended" in caplog.text
+    caplog.clear()
     (tmp_path / "best.ckpt").write_text("")
-    assert resolve(tmp_path).name == "best.ckpt"
+    assert resolve(tmp_path).name == "best.ckpt" and not caplog.messages
     assert resolve(tmp_path / "x.ckpt") == tmp_path / "x.ckpt"
 
 

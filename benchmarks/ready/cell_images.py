@@ -1,5 +1,6 @@
 """The images that the ready model `cells` learns from: drawn cells of many sizes, and BBBC039 as cameras and people show it.
 
+Specimens are thick: cells above and below the focus are blurred, and their light adds up where they overlap.
 A camera's picture is nearly black, a picture in a talk is stretched to white, a negative is dark on bright, and a dye may have
 any colour, pure blue too: a model that is used by strangers must know all of them. Each image is shown as it is and, in further
 copies, at a contrast and in a colour of its own.
@@ -8,11 +9,12 @@ copies, at a contrast and in a colour of its own.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 import torch
+from scipy.ndimage import gaussian_filter
 from torch import Tensor
 
 from papm import data
@@ -64,19 +66,54 @@ def at_contrast(sample: Sample, rng: np.random.Generator, negatives: float) -> S
     return dataclasses.replace(sample, name=f"{sample.name}~", source=Shown(sample, dark, light, tint))
 
 
+@dataclass(frozen=True)
+class Layers:
+    """Scenes of cells that glow, one above the other, each out of focus by a blur of its own: their light adds up."""
+
+    layers: tuple[Sample, ...]
+    blurs: tuple[float, ...]  # standard deviation in pixels
+
+    def __call__(self) -> Tensor:
+        """Pixels, uint8 [3, H, W]."""
+        light = 0.0
+        for sample, blur in zip(self.layers, self.blurs):
+            image = sample.image.float().numpy()
+            background = np.median(image, axis=(1, 2), keepdims=True)
+            light = light + gaussian_filter(image - background, (0, blur, blur))
+        return torch.from_numpy(np.asarray(light + background)).clamp(0, 255).round().to(torch.uint8)
+
+
+def thick(scenes: Sequence[Sample], rng: np.random.Generator, extent: float) -> list[Sample]:
+    """Specimens of two or three layers, one of them in focus or nearly so, of scenes that glow; each scene is in one."""
+    made, glowing = [], [s for s in scenes if s.image.float().median() < 80]
+    while len(glowing) > 1:
+        layers = tuple(glowing.pop() for _ in range(min(len(glowing), int(rng.integers(2, 4)))))
+        blurs = (extent * rng.uniform(0, 0.08), *(extent * rng.uniform(0.06, 0.2) for _ in layers[1:]))
+        points = torch.cat([s.points for s in layers])
+        # Boxes and sizes of cells would have to be joined too; a density map does without.
+        made.append(Sample(f"thick-{layers[0].name}", Layers(layers, blurs), points, layers[0].size))
+    return made
+
+
 def training(root: str, each: int, seed: int = 0) -> Dataset:
-    """Drawn cells, `each` scenes of every size at two contrasts, and the training images of BBBC039 in `root` at three."""
+    """Drawn cells, `each` scenes of every size at two contrasts, thick specimens of as many again, and the training images of
+    BBBC039 in `root` at three contrasts."""
     rng = np.random.default_rng([seed, 11])
     samples = list(drawn("train", each, seed))
     samples += [at_contrast(s, rng, negatives=0.2) for s in samples]
+    for extent, *_ in DRAWN:
+        layers = thick(list(drawn("train", 3 * each, seed + 1000, extent)), rng, extent)
+        samples += layers + [at_contrast(s, rng, negatives=0.0) for s in layers]
     real = list(data.open("bbbc039", root)["train"])
     samples += real + [at_contrast(s, rng, negatives=n) for n in (0.0, 0.3) for s in real]
     return Dataset(samples, "drawn cells and bbbc039", "train")
 
 
-def drawn(split: str, each: int, seed: int = 0) -> Iterator[Sample]:
-    """Scenes of every size of `DRAWN`."""
+def drawn(split: str, each: int, seed: int = 0, only: float | None = None) -> Iterator[Sample]:
+    """Scenes of every size of `DRAWN`, or `only` of one."""
     for extent, fewest, most, clutter in DRAWN:
+        if only not in (None, extent):
+            continue
         options = {"look": "cells", "extent": extent, "count": f"{fewest}-{most}", "empty": 0.04, "seed": seed + extent}
         more = {"variation": 0.4, "clutter": clutter, "noise": 0.03, "occlusion": 0.3}
         found = data.open("synthetic", **options, **more, train=each, test=each)[split]

@@ -280,6 +280,8 @@ def resolve(path: Path) -> Path:
         return ready.find(path.name).path
     if path.is_dir() and found is None:
         raise CheckpointError(f"{path}: this folder holds neither best.ckpt nor last.ckpt")
+    if found is not None and path.is_dir() and found.name == "last.ckpt":
+        log.warning("%s: this run has not ended; its latest checkpoint is used", path)
     if named:
         log.warning(
             "%s: the %s here is used, not the ready model of that name", path, "folder" if path.is_dir() else "file"

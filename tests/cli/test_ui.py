@@ -16,6 +16,15 @@ def test_what_is_not_finite_is_null(capsys: pytest.CaptureFixture[str]) -> None:
     assert json.loads(capsys.readouterr().out) == expected
 
 
+def test_square_brackets_in_a_table_are_no_markup(capsys: pytest.CaptureFixture[str]) -> None:
+    ui.table(("class [/of]", "papm[train]"), [("cell [/dead]", "[lang]"), ("[red]", 2.0)], "[b]")
+    said = capsys.readouterr().out
+    for text in ("class [/of]", "papm[train]", "cell [/dead]", "[lang]", "[red]", "2.00", "[b]"):
+        assert text in said
+    with ui.items("[/photos]", 3) as advance:
+        advance.at(1, 3, "[/note]")
+
+
 @pytest.mark.parametrize(
     ("total", "done", "told"),
     [(3, 0, "1/3, 4 min 0 s left"), (0, 0, "1/?"), (12, 8, "9/12, 6 min 0 s left"), (2, 1, "2/2")],

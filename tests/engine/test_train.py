@@ -64,6 +64,7 @@ RESULT = [
     "weights_sha256",
     "seconds",
     "hardware",
+    "precision",
     "revision",
 ]
 

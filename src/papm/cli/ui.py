@@ -21,6 +21,7 @@ from rich.progress import (
     TimeRemainingColumn,
 )
 from rich.table import Table
+from rich.text import Text
 
 from papm.text import duration
 
@@ -64,14 +65,15 @@ def table(columns: Sequence[str], rows: Sequence[Sequence[object]], title: str |
     made = Table()
     for k, name in enumerate(columns):
         numeric = bool(rows) and all(isinstance(r[k], (int, float)) or r[k] in ("", "–") for r in rows)
-        made.add_column(name, justify="right" if numeric else "left", overflow="fold")
+        made.add_column(Text(name), justify="right" if numeric else "left", overflow="fold")
     for row in rows:
         made.add_row(*(_cell(v) for v in row))
     out.print(made)
 
 
-def _cell(value: object) -> str:
-    return f"{value:.2f}" if isinstance(value, float) else str(value)
+def _cell(value: object) -> Text:
+    """The text itself: square brackets in the name of a file or class are no markup."""
+    return Text(f"{value:.2f}" if isinstance(value, float) else str(value))
 
 
 class _Bar(Progress):
@@ -85,13 +87,13 @@ class _Bar(Progress):
 def bar() -> Progress:
     """A progress bar that draws on a terminal and stays silent elsewhere."""
     columns = (
-        TextColumn("{task.description}"),
+        TextColumn("{task.description}", markup=False),
         BarColumn(bar_width=28),
         MofNCompleteColumn(),
         TimeElapsedColumn(),
         TextColumn("left"),
         TimeRemainingColumn(),
-        TextColumn("{task.fields[note]}"),
+        TextColumn("{task.fields[note]}", markup=False),
     )
     return _Bar(*columns, console=err, refresh_per_second=4, transient=True, disable=not err.is_terminal)
 

@@ -14,7 +14,7 @@ import torch
 from papm import checkpoint
 from papm.config import LEARNING, TrainConfig
 from papm.data.splits import Splits
-from papm.engine.build import counting_precision, recipe_of
+from papm.engine.build import counting_precision, precision_of, recipe_of
 from papm.engine.evaluate import Evaluation, evaluate, write_evaluation
 from papm.engine.log import Log
 from papm.engine.profile import profile_of
@@ -109,7 +109,8 @@ def finish(
         if splits.monitor is splits.test and log.best:
             result["mae_best_on_test"] = min(log.best["mae"], result["mae_last"])
     seconds = log.seconds + time.monotonic() - started
-    result |= {"seconds": round(seconds, 1), "hardware": hardware(device), "revision": revision()}
+    result |= {"seconds": round(seconds, 1), "hardware": hardware(device), "precision": precision_of(config, device)}
+    result["revision"] = revision()
     write_json(folder / "result.json", result)
     return result
 
