@@ -57,7 +57,8 @@ def stage(name: str, photos: str, cache: str) -> dict[str, float]:
     import numpy as np
 
     from papm import data
-    from papm.data.augment import Augment, plan, render
+    from papm.data.augment import Augment, plan
+    from papm.data.crops import render
     from papm.data.disk_cache import open_store
 
     before = peak_mb()

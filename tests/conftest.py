@@ -50,7 +50,8 @@ def _one_thread() -> None:
 
 @pytest.fixture(autouse=True)
 def _own_cache(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Nothing is read from or written to the user's cache."""
+    """Nothing is read from or written to the user's cache, and nothing is downloaded."""
+    monkeypatch.setenv("PAPM_OFFLINE", "1")
     monkeypatch.setenv("PAPM_CACHE", str(tmp_path_factory.getbasetemp() / "cache"))
     monkeypatch.delenv("XDG_CACHE_HOME", raising=False)
 

@@ -266,7 +266,7 @@ CELLS = "synthetic:look=cells,train=24,test=1,size=96,count=20-40"
         (CELLS, "auto", {}, "cells"),
         (CELLS, "auto", {"steps": 7, "loss": {"sigma": 3.0}}, "cells"),
         (CELLS, "auto", {"init": None}, None),  # whoever wants to start from nothing says so
-        (CELLS, "auto", {"turn": True}, None),
+        (CELLS, "auto", {"turn": True}, "cells"),
         (CELLS, "auto", {"network": {"stride": 2}}, None),
         (CELLS, "hd-papm", {}, None),
         (CELLS.replace("cells", "crowd"), "auto", {}, None),

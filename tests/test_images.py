@@ -14,7 +14,18 @@ from hypothesis import strategies as st
 from PIL import Image
 
 from papm.errors import ConfigError, DataError
-from papm.images import decode_image, find_images, image_size, max_pixels, natural_key, read_image
+from papm.images import (
+    IMAGE_SUFFIXES,
+    UNREAD_SUFFIXES,
+    decode_image,
+    find_images,
+    find_unread,
+    image_size,
+    max_pixels,
+    natural_key,
+    passed_over,
+    read_image,
+)
 
 H, W = 5, 8
 
@@ -266,6 +277,23 @@ def test_find_images_in_natural_order(tmp_path: Path) -> None:
     assert "x.bmp" in [p.name for p in find_images(tmp_path, recursive=True)]
     with pytest.raises(DataError, match="nowhere"):
         find_images(tmp_path / "nowhere")
+
+
+def test_images_of_formats_that_are_not_read_are_found(tmp_path: Path) -> None:
+    for name in ("b.HEIC", "a.gif", "c.jpg", "._d.heic", "e.txt"):
+        (tmp_path / name).touch()
+    assert [p.name for p in find_unread(tmp_path)] == ["a.gif", "b.HEIC"]
+    assert [p.name for p in find_images(tmp_path)] == ["c.jpg"] and not IMAGE_SUFFIXES & UNREAD_SUFFIXES
+    assert passed_over(find_unread(tmp_path)[:1]) == (
+        "1 file was passed over, as its format is not read: .gif (1); save it as JPEG or PNG"
+    )
+
+
+@pytest.mark.parametrize("suffix", sorted(IMAGE_SUFFIXES))
+def test_every_suffix_is_of_a_format_that_is_read(tmp_path: Path, suffix: str) -> None:
+    path = tmp_path / f"a{suffix}"
+    Image.new("RGB", (4, 3)).save(path)  # Pillow chooses the format by the suffix
+    assert read_image(path).shape == (3, 3, 4)
 
 
 @given(st.lists(st.text("ab019._", max_size=8), max_size=6))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 import logging
 from collections.abc import Callable, Mapping, Sequence
@@ -23,7 +24,10 @@ from papm.engine.build import resolve, with_bounds
 from papm.engine.calibration import Calibration, add_interval, calibrate
 from papm.engine.count_split import count_split
 from papm.engine.evaluate import Evaluation
+from papm.engine.head_start import head_start
+from papm.engine.resumed import going_on
 from papm.engine.start import implied
+from papm.engine.steps import OnStep, Steps
 from papm.errors import ConfigError, PapmError, unknown
 from papm.extras import MissingExtraError
 from papm.models.weights import held, read_weights
@@ -42,7 +46,6 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 Data = str | Path | Mapping[str, Dataset]  # NAME:FOLDER, a name, a folder; or splits that were opened
-OnStep = Callable[[int, int, Mapping[str, float]], None]  # step, of how many, loss or evaluation
 OnItem = Callable[[], None]
 AUTO = "auto"
 USUAL = {True: "dinov2", False: "tiny"}  # the network of a machine with a GPU, and without
@@ -119,9 +122,19 @@ class Choice(Brief):
     splits: Splits | None = None
 
 
-def configure(data: Data, method: str, backbone: str, settings: Mapping[str, Any]) -> Choice:
-    """All settings of a run: the recipe of method and backbone, over it what is given, and `auto` for what is left open."""
+def configure(
+    data: Data, method: str, backbone: str, settings: Mapping[str, Any], resumed: Path | None = None
+) -> Choice:
+    """All settings of a run: the recipe of method and backbone, over it what is given, and `auto` for what is left open.
+
+    A run that is `resumed` from its folder has its own where nothing is given.
+    """
     given = {k: v for k, v in settings.items() if not (k in auto.CHOSEN and v == AUTO)}
+    named = next((d.name for d in data.values()), "") if isinstance(data, Mapping) else str(data)
+    if resumed is not None and (resumed / "config.yaml").exists():
+        config = with_bounds(going_on(resumed, {**given, "method": method, "backbone": backbone, "data": named}))
+        opened = data if isinstance(data, Mapping) else open_spec(config.data, **config.options)
+        return Choice(config, (), choose_splits(opened, config.select, config.val_fraction, config.seed))
     why: list[str] = []
     open_to_all = method == backbone == AUTO and not {"init", "weights", "network"} & set(given)
     if given.get("init"):
@@ -140,7 +153,6 @@ def configure(data: Data, method: str, backbone: str, settings: Mapping[str, Any
             given["network"] = {"trunk": "tiny", **group(given, "network")}
         if free and models.info(backbone).trunk is not None and "trunk" not in group(given, "network"):
             given = {"weights": "imagenet", **given}
-    named = next((d.name for d in data.values()), "") if isinstance(data, Mapping) else str(data)
     config = with_bounds(resolve(method, backbone, {**given, "data": named}))
     if not isinstance(data, Mapping) and set(auto.CHOSEN) <= set(given):
         return Choice(config, tuple(why))
@@ -149,9 +161,12 @@ def configure(data: Data, method: str, backbone: str, settings: Mapping[str, Any
     why += more
     splits = choose_splits(opened, config.select, config.val_fraction, config.seed)
     seen = auto.look(splits.train, "turn" not in given)
-    if open_to_all:
-        config, more = auto.start(config, seen)
-        why += more
+    if open_to_all and config.backbone == USUAL[False]:
+        added, reason = head_start(splits.train)
+        given |= {k: v for k, v in added.items() if k != "backbone"}
+        made = resolve(method, added.get("backbone", backbone), {**given, "data": named})
+        config = dataclasses.replace(with_bounds(made), select=config.select)
+        why[:1] = [f"{config.method} with {config.backbone}: for a CPU", reason]
     config, more = auto.choose(config, given, seen)
     return Choice(config, (*why, *more), splits)
 
@@ -171,12 +186,13 @@ def train(
     `data` is NAME:FOLDER, the name of a dataset, a folder, or splits as `papm.data.open` gives them. `settings` are those of
     `papm.config.TrainConfig`, with mappings for the options of the loss, the network and the dataset: `steps=1000,
     loss={"sigma": 6}, network={"stride": 4}, options={"origin": 0.5}`. `progress` is called with the step, the number of steps
-    and what was measured. Ctrl-C ends the run after the step at hand, and `resume` goes on with it.
+    and what was measured. Ctrl-C ends the run after the step at hand, and `resume` goes on with it; what is not given then is
+    as it was.
     """
-    chosen = configure(data, method, backbone, settings)
+    chosen = configure(data, method, backbone, settings, Path(out) if resume else None)
     for line in chosen.why:
         log.info("%s", line)
-    watcher = None if progress is None else _Steps(progress, chosen.config.steps)
+    watcher = None if progress is None else Steps(progress, chosen.config.steps)
     return run(chosen.config, Path(out), resume=resume, watcher=watcher, splits=chosen.splits)
 
 
@@ -196,22 +212,6 @@ def run(
     hear: dict[str, Any] = {"watcher": watcher, "on_image": on_image, "on_download": on_download}
     done = fit(config, folder, resume=resume, splits=splits, **hear)
     return Run(folder, done.result or {}, done.step, done.interrupted, config.device, done.shown)
-
-
-@dataclass
-class _Steps:
-    """A `Watcher` that passes on what one function hears."""
-
-    tell: OnStep
-    total: int
-
-    def on_start(self, sizes: dict[str, int]) -> None: ...
-
-    def on_step(self, step: int, total: int, values: dict[str, float]) -> None:
-        self.tell(step, total, values)
-
-    def on_evaluation(self, step: int, values: dict[str, float]) -> None:
-        self.tell(step, self.total, values)
 
 
 Model = Counter | Ensemble | str | Path

@@ -20,7 +20,8 @@ import os
 import re
 import stat
 import threading
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -33,7 +34,13 @@ from torch import Tensor
 from papm.errors import ConfigError, DataError
 from papm.rgb import exif_orientation, image_pixels, stored_values
 
-IMAGE_SUFFIXES = frozenset({".jpg", ".jpeg", ".png", ".bmp", ".tif", ".tiff", ".webp"})
+IMAGE_SUFFIXES = frozenset({".jpg", ".jpeg", ".jpe", ".jfif", ".png", ".bmp", ".tif", ".tiff", ".webp"})
+# Of photographs and drawings in formats that are not read: phones, cameras, the web, microscopes and scanners.
+UNREAD_SUFFIXES = frozenset(
+    {".heic", ".heif", ".hif", ".gif", ".avif", ".svg", ".psd", ".jp2", ".j2k", ".jpx", ".jxl", ".jxr", ".ico", ".tga"}
+    | {".raw", ".dng", ".cr2", ".cr3", ".nef", ".arw", ".orf", ".rw2", ".raf", ".pef", ".srw", ".pgm", ".ppm", ".exr"}
+    | {".czi", ".lif", ".nd2", ".oib", ".oif", ".vsi", ".svs", ".ndpi", ".dcm"}
+)
 MAX_PIXELS = 500_000_000  # 1.5 GB decoded; PAPM_MAX_PIXELS in the environment overrides it
 
 DARK = 64  # of 256 levels: where the brightest pixel lies below, three quarters of them say nothing
@@ -138,18 +145,29 @@ def find_images(folder: str | Path, recursive: bool = False) -> list[Path]:
     >>> find_images(Path(__file__).parent)
     []
     """
-    folder = Path(folder)
-    try:
-        # A broken link is a missing image, not no image.
-        if recursive:
-            items = [p for p in folder.rglob("*") if is_image_name(p.name) and (p.is_file() or p.is_symlink())]
-        else:
-            with os.scandir(folder) as found:  # knows files without a look at each of thousands
-                names = [f.name for f in found if is_image_name(f.name) and (f.is_file() or f.is_symlink())]
-            items = [folder / name for name in names]
-    except OSError as e:
-        raise DataError(f"{folder}: cannot list this folder ({e.strerror or e})") from e
-    return sorted(items, key=lambda p: natural_key(p.relative_to(folder).as_posix()))
+    return _named(Path(folder), is_image_name, recursive)
+
+
+def find_unread(folder: str | Path) -> list[Path]:
+    """Files of a folder that are images by their names, in formats that are not read."""
+    return _named(Path(folder), is_unread_name)
+
+
+def passed_over(files: Iterable[Path]) -> str:
+    """What is said of images whose format is not read; nothing where there are none.
+
+    >>> passed_over([Path("a.HEIC"), Path("b.heic"), Path("c.gif")])
+    '3 files were passed over, as their format is not read: .heic (2), .gif (1); save them as JPEG or PNG'
+    >>> passed_over([])
+    ''
+    """
+    kinds = Counter(p.suffix.lower() for p in files)
+    if not kinds:
+        return ""
+    what, them = ("file was", "it") if kinds.total() == 1 else ("files were", "them")
+    its = "its" if kinds.total() == 1 else "their"
+    listed = ", ".join(f"{suffix} ({number})" for suffix, number in kinds.most_common())
+    return f"{kinds.total():,} {what} passed over, as {its} format is not read: {listed}; save {them} as JPEG or PNG"
 
 
 def is_image_name(name: str) -> bool:
@@ -159,6 +177,15 @@ def is_image_name(name: str) -> bool:
     (True, False, False)
     """
     return not name.startswith(".") and Path(name).suffix.lower() in IMAGE_SUFFIXES
+
+
+def is_unread_name(name: str) -> bool:
+    """Whether a file of that name should be an image in a format that is not read.
+
+    >>> is_unread_name("IMG_1.HEIC"), is_unread_name("IMG_1.jpg")
+    (True, False)
+    """
+    return not name.startswith(".") and Path(name).suffix.lower() in UNREAD_SUFFIXES
 
 
 def natural_key(text: str) -> tuple[list[tuple[int, int, str]], str]:
@@ -172,6 +199,22 @@ def natural_key(text: str) -> tuple[list[tuple[int, int, str]], str]:
 
 
 # --- below: how it is done ---------------------------------------------------------------------------------------------
+
+
+def _named(folder: Path, fits: Callable[[str], bool], recursive: bool = False) -> list[Path]:
+    """Files of a folder whose names fit, in natural order."""
+    try:
+        # A broken link is a missing image, not no image.
+        if recursive:
+            items = [p for p in folder.rglob("*") if fits(p.name) and (p.is_file() or p.is_symlink())]
+        else:
+            with os.scandir(folder) as found:  # knows files without a look at each of thousands
+                names = [f.name for f in found if fits(f.name) and (f.is_file() or f.is_symlink())]
+            items = [folder / name for name in names]
+    except OSError as e:
+        raise DataError(f"{folder}: cannot list this folder ({e.strerror or e})") from e
+    return sorted(items, key=lambda p: natural_key(p.relative_to(folder).as_posix()))
+
 
 _lock = threading.Lock()
 _users = 0

@@ -14,8 +14,9 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from papm import losses
-from papm.data.augment import HEAD, Augment, Plan, _corner, cut_crops, cut_one_by_one, plan, render, sample_order
+from papm.data.augment import HEAD, Augment, Plan, _corner, plan, sample_order
 from papm.data.cache import ImageStore
+from papm.data.crops import cut_crops, cut_one_by_one, render
 from papm.imagenet import MEAN, STD, normalize
 from papm.losses.density import target
 from papm.points import flip

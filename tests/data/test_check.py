@@ -313,6 +313,33 @@ def test_fractions_of_the_image_are_noticed(tmp_path: Path) -> None:
     assert not has_errors(check("folder", tmp_path))
 
 
+def test_an_image_whose_format_is_not_read_is_told(tmp_path: Path) -> None:
+    folder(tmp_path, {"a": "1 2"})
+    for name in ("b.HEIC", "c.gif"):
+        (tmp_path / name).touch()
+    (tmp_path / "b.txt").write_text("3 4\n")
+    (tmp_path / "z.txt").write_text("3 4\n")
+    said = {f.file and f.file.name: (f.severity, f.message) for f in check("folder", tmp_path)}
+    there = "its image b.HEIC is there, but its format is not read; save it as JPEG or PNG"
+    assert said == {
+        "b.txt": ("error", there),
+        "z.txt": ("error", "an annotation whose image is missing"),
+        tmp_path.name: (
+            "warning",
+            "2 files were passed over, as their format is not read: .heic (1), .gif (1); save them as JPEG or PNG",
+        ),
+    }
+
+
+def test_images_above_the_folders_of_the_splits_are_told(tmp_path: Path) -> None:
+    folder(tmp_path / "train", {"a": "1 2"}, (41, 30))
+    folder(tmp_path / "test", {"b": "1 2"})
+    assert check("folder", tmp_path) == []
+    folder(tmp_path, {"c": "1 2", "d": "3 4"}, (42, 30))
+    said = "2 images lie directly in this folder and not in its sub-folders (test, train): not part of the dataset"
+    assert check("folder", tmp_path) == [Finding("info", tmp_path, None, said)]
+
+
 def test_overlapping_splits_count_once_and_published_numbers_are_told(tmp_path: Path) -> None:
     Image.new("RGB", (40, 30)).save(tmp_path / "a.png")
 

@@ -21,8 +21,9 @@ from PIL import Image
 from torch import Tensor
 
 from papm.data import disk_cache
-from papm.data.augment import Augment, plan, render
+from papm.data.augment import Augment, plan
 from papm.data.cache import build_store
+from papm.data.crops import render
 from papm.data.disk_cache import DiskStore, limit_bytes, open_store, source_key
 from papm.data.resize import Resize
 from papm.errors import ConfigError, DataError
@@ -312,7 +313,7 @@ def test_what_methods_draw_is_not_mixed_up(tmp_path: Path, kind: Any) -> None:
 @settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.integers(-60, 200), st.sampled_from([16, 32]), st.integers(1, 90), st.floats(0.3, 3.0))
 def test_a_span_holds_all_that_a_crop_looks_at(corner: int, crop: int, side: int, scale: float) -> None:
-    from papm.data.augment import _taps
+    from papm.data.crops import _taps
 
     place = torch.arange(crop, dtype=torch.float32)[None] + corner
     for s, low, resized in ((scale, 0.3, True), (1.0, 1.0, False)):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import json
 import logging
+import re
 import unicodedata
 from pathlib import Path
 from typing import Any, Literal
@@ -284,6 +285,85 @@ def test_other_commas_in_numbers_are_refused(tmp_path: Path, row: str) -> None:
         open_all(tmp_path)
 
 
+@pytest.mark.parametrize(
+    ("header", "row", "words"),
+    [
+        ("image,x,y\n", "a.jpg,10,2,5,4", "5 fields where the header has 3; decimal commas? save it with points"),
+        ("image,x,y\n", "a.jpg,10,2,5", "4 fields where the header has 3; decimal commas?"),
+        ("image,x,y,,\n", "a.jpg,10,2,5,4", "5 fields where the header has 3; decimal commas?"),
+        ("x,y,image,label\n", "10,2,5,4,a.jpg,1", "6 fields where the header has 4; decimal commas?"),
+        ("", "a.jpg,10,2,5,4", "5 fields where a row may have 4; decimal commas?"),
+        ("image,x,y\n", "a.jpg,1.5,2.5,far away", "4 fields where the header has 3; give each column a heading"),
+        ("image;x;y\n", "a.jpg;10;2;5", "4 fields where the header has 3; give each column a heading"),
+    ],
+)
+def test_rows_with_more_fields_than_the_header_are_refused(tmp_path: Path, header: str, row: str, words: str) -> None:
+    """Decimal commas in a table of commas put every point where nothing is."""
+    image(tmp_path / "a.jpg")
+    text(tmp_path / "p.csv", f"{header}{row}\n")
+    with pytest.raises(DataError, match=rf"p\.csv:{1 + bool(header)}: {re.escape(words)}"):
+        open_all(tmp_path)
+    assert any(words in f.message for f in check("folder", tmp_path) if f.severity == "error")
+
+
+@pytest.mark.parametrize("content", ["image,x,y\na.jpg,1,2,\na.jpg,3,4,,\n", "a.jpg,1,2,,\na.jpg,3,4,,,\n"])
+def test_commas_at_the_end_of_a_row_are_nothing(tmp_path: Path, content: str) -> None:
+    image(tmp_path / "a.jpg")
+    text(tmp_path / "p.csv", content)
+    assert open_all(tmp_path) == {"a": [[1, 2], [3, 4]]}
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        "sep=;\nimage;x;y\na.jpg;1,5;2\n",
+        "\ufeffSEP=;\r\na.jpg;1,5;2\r\n",
+        '"sep=|"\nimage|x|y\na.jpg|1,5|2\n',
+        "sep=,\nimage,x,y\na.jpg,1.5,2\n",
+    ],
+)
+def test_excel_names_the_separator(tmp_path: Path, content: str) -> None:
+    image(tmp_path / "a.jpg")
+    text(tmp_path / "p.csv", content)
+    assert open_all(tmp_path) == {"a": [[1.5, 2]]}
+    with (tmp_path / "p.csv").open("a", encoding="utf-8") as file:
+        file.write("?")
+    with pytest.raises(DataError, match=rf"p\.csv:{content.count(chr(10)) + 1}: "):
+        open_all(tmp_path)
+
+
+def test_names_that_differ_in_case_are_told(tmp_path: Path) -> None:
+    image(tmp_path / "b0.png")
+    text(tmp_path / "p.csv", "image,x,y\nB0.PNG,1,2\n")
+    with pytest.raises(DataError, match=r"'b0\.png' is, which differs only in upper and lower case: write it so"):
+        open_all(tmp_path)
+
+
+def test_images_in_formats_that_are_not_read(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    image(tmp_path / "a.jpg")
+    for name in ("b.HEIC", "c.heic", "d.gif"):
+        (tmp_path / name).touch()
+    text(tmp_path / "p.csv", "image,x,y\na.jpg,1,2\n")
+    assert open_all(tmp_path) == {"a": [[1, 2]]}
+    said = "3 files were passed over, as their format is not read: .heic (2), .gif (1); save them as JPEG or PNG"
+    assert [r.message for r in caplog.records] == [f"{tmp_path}: {said}"]
+    text(tmp_path / "p.csv", "image,x,y\na.jpg,1,2\nb.HEIC,1,2\n")
+    with pytest.raises(DataError, match=r"'b\.HEIC' is not in this dataset; it is there, but its format is not read"):
+        open_all(tmp_path)
+    (tmp_path / "a.jpg").unlink()
+    with pytest.raises(DataError, match=r"no images here.*; 3 files were passed over"):
+        open_all(tmp_path)
+    with pytest.raises(DataError, match=r"there are no images in this folder.*; 3 files were passed over"):
+        papm.data.parse_spec(str(tmp_path))
+
+
+def test_jpegs_by_their_other_names(tmp_path: Path) -> None:
+    for name in ("a.jfif", "b.JPE"):
+        Image.new("RGB", (40, 30)).save(tmp_path / name, format="JPEG")
+        text(tmp_path / f"{name[0]}.txt", "1 2\n")
+    assert open_all(tmp_path) == {"a": [[1, 2]], "b": [[1, 2]]}
+
+
 def test_csv_labels_blank_rows_and_unlisted_images(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     for name in "abc":
         image(tmp_path / f"{name}.jpg")
@@ -483,6 +563,14 @@ def test_coco_boxes_crowds_and_categories(two: Path) -> None:
     with pytest.raises(ConfigError, match="unknown category 'cra'; did you mean 'car'"):
         open_all(two, category="cra")
     assert papm.data.parse_spec(str(two))[0] == "folder"
+
+
+@pytest.mark.parametrize(("listed", "named"), [(1, "1"), ("1", 1)])
+def test_coco_ids_as_texts_and_numbers(two: Path, listed: int | str, named: int | str) -> None:
+    images = [{"id": listed, "file_name": "a.jpg"}, {"id": "x", "file_name": "b.jpg"}]
+    found = [{"image_id": i, "bbox": [1, 1, 2, 2], "category_id": 3} for i in (named, "x")]
+    text(two / "c.json", coco(found, images=images))
+    assert open_all(two) == {"a": [[2, 2]], "b": [[2, 2]]}
 
 
 def test_coco_keypoints(two: Path) -> None:

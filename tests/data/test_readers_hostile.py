@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import codecs
 import json
 import random
 import re
@@ -128,8 +129,19 @@ def test_wrong_encodings_and_binary(format: str, tmp_path: Path) -> None:
         message = told(tmp_path / "d", file, format, must_fail=False)
         assert message or format in BINARY | {"yolo"}, content[:10]
     if format in TEXTS and format not in XML:
-        file.write_bytes(whole.decode().encode("utf-16"))
+        file.write_bytes(whole + "é".encode("latin-1"))
         assert "UTF-8" in told(tmp_path / "d", file, format)
+
+
+@pytest.mark.parametrize("format", [f for f in TEXTS if f not in XML + JSON])
+def test_utf16_with_a_mark_is_read(format: str, tmp_path: Path) -> None:
+    """Excel's "Unicode text"."""
+    file = made(tmp_path / "d", format)
+    before = papm.data.open("folder", tmp_path / "d")["all"][0].points
+    text = file.read_text(encoding="utf-8")
+    for mark, encoding in ((codecs.BOM_UTF16_LE, "utf-16-le"), (codecs.BOM_UTF16_BE, "utf-16-be")):
+        file.write_bytes(mark + text.encode(encoding))
+        assert torch.equal(papm.data.open("folder", tmp_path / "d")["all"][0].points, before)
 
 
 @pytest.mark.slow

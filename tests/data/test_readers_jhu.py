@@ -92,7 +92,7 @@ def test_faults_name_file_and_line(tmp_path: Path) -> None:
         gt.write_text(text)
         with pytest.raises(DataError, match=rf"0001\.txt:{line}: .*{words}"):
             papm.data.open("jhu-crowd", root)
-    gt.write_bytes("1 2 3 4 1 0\n".encode("utf-16"))
+    gt.write_bytes("1 2 3 4 1 0 # é\n".encode("latin-1"))
     with pytest.raises(DataError, match="UTF-8"):
         papm.data.open("jhu-crowd", root)
     gt.unlink()

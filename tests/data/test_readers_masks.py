@@ -10,11 +10,13 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 from numpy.typing import NDArray
 from PIL import Image
 
 import papm.data
 from papm.data.check import check
+from papm.data.convert import write_folder
 from papm.errors import ConfigError, DataError
 from papm.structures import Sample
 
@@ -100,6 +102,33 @@ def test_the_palette_of_a_png_holds_labels(tmp_path: Path) -> None:
     indexed.putpalette([0, 0, 0] + [200, 10, 10] * 255)  # all labels look the same
     indexed.save(tmp_path / "a_masks.png")
     assert rows(opened(tmp_path)["a"]) == CENTRES
+
+
+@pytest.mark.parametrize(
+    ("name", "stored", "size"),
+    [
+        *((f"a_masks{kind}", size, size) for kind in (".tif", ".npy") for size in ((1, 5), (5, 1))),
+        ("a_masks.npy", (1, 5, 1), (5, 1)),
+        ("a_masks.npy", (1, 1, 5), (1, 5)),
+    ],
+)
+def test_an_image_may_be_one_pixel_wide(
+    tmp_path: Path, name: str, stored: tuple[int, ...], size: tuple[int, int]
+) -> None:
+    """A stack of one picture is that picture; a side of one pixel is a side."""
+    put(tmp_path / "a.png", np.full((*size, 3), 90, np.uint8))
+    mask = np.zeros(stored, np.uint8)
+    mask.flat[-1] = 7
+    put(tmp_path / name, mask)
+    assert rows(opened(tmp_path, format="masks")["a"]) == [[size[1] - 0.5, size[0] - 0.5]]
+
+
+@pytest.mark.parametrize("size", [(1, 5), (5, 1)])
+def test_what_is_written_of_narrow_images_is_read(tmp_path: Path, size: tuple[int, int]) -> None:
+    points = [[size[1] - 0.5, size[0] - 0.5]]
+    sample = Sample("a", lambda: torch.full((3, *size), 9, dtype=torch.uint8), torch.tensor(points), size)
+    write_folder([sample], tmp_path / "d", to="masks")
+    assert rows(opened(tmp_path / "d", format="masks")["a"]) == points
 
 
 @pytest.mark.parametrize("on", [1, 255])

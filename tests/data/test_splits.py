@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from papm.data import base
 from papm.data.base import Dataset
+from papm.data.convert import divide
 from papm.data.splits import Splits, choose, hold_out, training_only
 from papm.errors import ConfigError, DataError
 from papm.structures import Sample
@@ -64,6 +65,20 @@ def test_what_is_held_out_has_an_object_where_two_images_have(filled: list[bool]
 def test_nothing_can_be_held_out_of_one_image(n: int) -> None:
     with pytest.raises(DataError, match="at least two"):
         hold_out(dataset("all", n), 0.5, 0)
+
+
+@pytest.mark.parametrize(("n", "have"), [(2, "2 images, 1 for testing"), (3, "")])
+def test_what_a_user_has_is_said_where_it_is_too_little(n: int, have: str) -> None:
+    """Not what is left after the share for testing."""
+    data = dataset("all", n)
+    for cut in (lambda: choose({"all": data}, "val", 0.1, 0), lambda: divide({"all": data}, 0.1, 0.2, 0)):
+        if have:
+            with pytest.raises(DataError, match=f"^made: has {have}; at least 3 are needed to hold one out for val"):
+                cut()
+        else:
+            cut()
+    with pytest.raises(DataError, match=r"^made: has 1 training image; at least two are needed"):
+        choose({"train": dataset("train", 1), "test": data}, "val", 0.1, 0)
 
 
 def disjoint(splits: Splits) -> bool:

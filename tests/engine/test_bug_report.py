@@ -65,7 +65,7 @@ def test_nothing_private_is_told() -> None:
 def test_what_helps_is_told() -> None:
     rows = dict(re.findall(r"^\| (.+?) \| (.*) \|$", bug_report(FACTS), flags=re.M))
     assert rows["papm"] == "0.1.0" and rows["revision"] == "0123456789ab+" and rows["cache_writable"] == "yes"
-    assert rows["variables set"] == "PAPM_CACHE, PAPM_TOKEN"
+    assert rows["variables set"] == "PAPM_CACHE, PAPM_OFFLINE, PAPM_TOKEN"
     assert rows["compiled C, matching"] == "yes" and rows["compiled C, transport"] == "no"
     assert rows["hardware"] == "NVIDIA H200 of &lt;name>"
     assert re.search(r"torch \d", rows["core"]) and "missing" not in rows["core"]

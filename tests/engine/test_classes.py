@@ -16,10 +16,11 @@ from torch import Tensor
 from papm import checkpoint, data
 from papm.cli.main import main
 from papm.config import TrainConfig
-from papm.data.augment import HEAD, Augment, plan, render
+from papm.data.augment import HEAD, Augment, plan
 from papm.data.base import Dataset
 from papm.data.cache import build_store
 from papm.data.classes import class_names, number_of_classes, require_labels
+from papm.data.crops import render
 from papm.data.splits import Splits
 from papm.engine import train as engine
 from papm.engine.build import resolve, with_classes

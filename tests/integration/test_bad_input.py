@@ -70,9 +70,15 @@ def drop_images(folder: Path) -> None:
         file.unlink()
 
 
+def make_fractions(folder: Path) -> None:
+    for file in folder.glob("*.txt"):
+        file.write_text("0.25 0.5\n0.1 0.9\n")
+
+
 @pytest.mark.parametrize(
     ("spoil", "names"),
     [
+        (make_fractions, ("photos", "fractions", "multiply x by the width")),
         (truncate, ("3.jpg",)),
         (write("2.txt", "10 12\nnan 4\n"), ("2.txt", "2")),
         (write("2.txt", "10 12\nten 4\n"), ("2.txt", "2")),
@@ -81,7 +87,7 @@ def drop_images(folder: Path) -> None:
         (drop_images, ("photos",)),
         (lambda folder: (folder / "2.txt").unlink(), ("2",)),
     ],
-    ids=["truncated", "nan", "text", "one-number", "inf", "no-images", "no-annotation"],
+    ids=["fractions", "truncated", "nan", "text", "one-number", "inf", "no-images", "no-annotation"],
 )
 def test_train_refuses_bad_data(
     tmp_path: Path, photos: Path, run: Run, spoil: Callable[[Path], None], names: tuple[str, ...]

@@ -393,7 +393,7 @@ def test_split_puts_existing_splits_together(papm: Papm, tmp_path: Path) -> None
             picture(tmp_path / "in" / split / f"a{k}.png", size=(w, 30))
             (tmp_path / "in" / split / f"a{k}.txt").write_text("4 4\n")
     ran = papm("split", tmp_path / "in", "--out", tmp_path / "out", "--val", 0, "--test", 0.5)
-    assert ran.code == 0 and "train, test are put together" in ran.err
+    assert ran.code == 0 and "train, test are merged" in ran.err
     made = data.open_spec(str(tmp_path / "out"))
     assert sorted(s.size[1] for d in made.values() for s in d) == list(range(40, 46))  # the same name twice loses none
 

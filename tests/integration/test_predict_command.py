@@ -48,6 +48,20 @@ def rows(path: Path) -> list[dict[str, str]]:
         return list(csv.DictReader(file))
 
 
+def test_images_in_other_formats_are_named_once(folders: Path, run_papm: Run) -> None:
+    for name in ("a/y.HEIC", "b/y.heic", "b/z.gif"):
+        (folders / name).touch()
+    Image.new("RGB", (40, 30)).save(folders / "b" / "w.jfif", format="JPEG")
+    model = save(folders / "m.ckpt", "tiny")
+    words = ("predict", model, folders / "a", folders / "b", "--json", "--no-overlays", "--out", folders / "out")
+    code, said, err = run_papm(*words)
+    assert code == 0 and [r["image"] for r in json.loads(said)] == ["a/x.png", "w.jfif", "b/x.png"]
+    assert err.count("3 files were passed over, as their format is not read: .heic (2), .gif (1)") == 1
+    (folders / "a" / "x.png").unlink()
+    code, said, err = run_papm("predict", model, folders / "a", "--out", folders / "out2")
+    assert code == 2 and "no images in this folder; 1 file was passed over, as its format is not read: .heic (1)" in err
+
+
 def test_images_of_one_name_do_not_replace_each_other(folders: Path, run_papm: Run) -> None:
     model, out = save(folders / "m.ckpt", "tiny"), folders / "out"
     code, said, _ = run_papm("predict", model, folders / "a", folders / "b", folders / "a" / "x.png", "--out", out)

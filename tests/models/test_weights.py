@@ -129,6 +129,7 @@ def published(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     entry = weights.Published(path.as_uri(), models.sha256_of(path)[:8])
     monkeypatch.setitem(weights.PUBLISHED, ARCH, entry)
     monkeypatch.setenv("PAPM_CACHE", str(tmp_path / "cache"))
+    monkeypatch.delenv(weights.OFFLINE, raising=False)
     return path
 
 
@@ -188,6 +189,18 @@ def test_offline_says_what_to_do(published: Path, tmp_path: Path, monkeypatch: p
     assert "Name or service not known" in message
     assert message.endswith("download it elsewhere and pass --weights PATH")
     assert "\n" not in message
+
+
+def test_nothing_is_downloaded_where_that_is_forbidden(published: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(weights.OFFLINE, "1")
+    with pytest.raises(
+        CheckpointError, match=f"{published.name} is not in .*, and PAPM_OFFLINE is set; pass --weights"
+    ):
+        weights.fetch(ARCH)
+    monkeypatch.delenv(weights.OFFLINE)
+    there = weights.fetch(ARCH)
+    monkeypatch.setenv(weights.OFFLINE, "1")
+    assert weights.fetch(ARCH) == there
 
 
 def test_a_connection_that_breaks_leaves_nothing(

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -18,8 +17,7 @@ from papm.extras import MissingExtraError
 from papm.text import bias_of, interval, n_of
 
 if TYPE_CHECKING:
-    from papm.api import Run
-    from papm.config import TrainConfig
+    from papm.api import Choice, Run
 
 SETTINGS = "Settings (docs/guide/settings.md), e.g. steps=5000 loss.sigma=6"
 
@@ -52,8 +50,9 @@ def train(
     from papm.engine.ranks import is_first_process
 
     asked = {"method": method, "backbone": backbone, "weights": weights, "init": init}
-    given = _given(config, out if resume else None, {k: v for k, v in asked.items() if v is not None}, settings)
-    look = partial(api.configure, data, str(given.get("method", api.AUTO)), str(given.get("backbone", api.AUTO)), given)
+    given = _given(config, {k: v for k, v in asked.items() if v is not None}, settings)
+    kind, network = (str(given.get(key, api.AUTO)) for key in ("method", "backbone"))
+    look = partial(api.configure, data, kind, network, given, out if resume else None)
     try:
         with ui.err.status("looking at the data"):
             chosen = meeting.met(look, out) if dry_run else look()
@@ -63,7 +62,7 @@ def train(
         raise Exit(2) from None
     resolved = chosen.config
     if dry_run:
-        _estimate(resolved, chosen.why, json)
+        _estimate(chosen, out if resume else None, json)
         return
     advice = [] if resume else [*chosen.why, *before_training(resolved)]
     with ui.bar() as progress:
@@ -94,17 +93,11 @@ def _report(run: Run) -> Path | None:
         return None
 
 
-def _given(
-    config: Path | None, resumed: Path | None, options: dict[str, str], settings: list[str] | None
-) -> dict[str, Any]:
-    """What was asked for, the later over the earlier: the run that goes on, a file, options, key=value."""
+def _given(config: Path | None, options: dict[str, str], settings: list[str] | None) -> dict[str, Any]:
+    """What was asked for, the later over the earlier: a file, options, key=value."""
     from papm import config as configuration
-    from papm.engine import run_folder
 
-    given: dict[str, Any] = configuration.load(config) if config is not None else {}
-    if resumed is not None and (resumed / "config.yaml").exists():
-        given = {**configuration.to_mapping(run_folder.stored_config(resumed)), **given}
-    given |= options
+    given: dict[str, Any] = {**(configuration.load(config) if config is not None else {}), **options}
     for key, value in configuration.parse_overrides(settings or []).items():
         if key in ("method", "backbone", "data"):
             raise ConfigError(f"give {key} as {'the first argument' if key == 'data' else f'--{key}'}, not as {key}=…")
@@ -112,17 +105,17 @@ def _given(
     return given
 
 
-def _estimate(config: TrainConfig, why: Sequence[str], json: bool) -> None:
+def _estimate(chosen: Choice, resumed: Path | None, json: bool) -> None:
     """Time a few steps and say what the run would take."""
     from papm.engine.dry_run import dry_run, in_words
     from papm.engine.ranks import is_first_process
 
     with ui.err.status("timing a few steps"):
-        found = dry_run(config)
+        found = dry_run(chosen.config, splits=chosen.splits, resumed=resumed)
     if not is_first_process():
         return
-    ui.print_json(found) if json else ui.say(in_words(found, config))
-    for line in (*why, *before_training(config, timed=True)):
+    ui.print_json(found) if json else ui.say(in_words(found, chosen.config))
+    for line in () if resumed else (*chosen.why, *before_training(chosen.config, timed=True)):
         ui.note(line)
 
 

@@ -20,7 +20,7 @@ from papm.data.readers.faults import AnnotationError
 from papm.data.readers.layout import nfc
 from papm.data.resize import take
 from papm.errors import DataError
-from papm.images import find_images, is_image_name
+from papm.images import find_images, find_unread, is_image_name, passed_over
 from papm.text import n_of
 
 __all__ = ["Finding", "Severity", "check", "has_errors"]
@@ -67,7 +67,9 @@ def check(
     if not options:
         findings += _compared(r, folder, seen)
     if r.strays == "always" or (r.strays == "plain" and not options):
-        findings += _strays([e for es in splits.values() for e in es], own_data=r.outside_is_error)
+        entries = [e for es in splits.values() for e in es]
+        findings += _strays(entries, own_data=r.outside_is_error)
+        findings += _left_aside(entries, folder, own_data=r.outside_is_error)
     return once(findings)
 
 
@@ -133,19 +135,38 @@ def _strays(entries: Sequence[Entry], own_data: bool) -> list[Finding]:
     named = [(e.annotation, nfc(e.image.stem) in nfc(e.annotation.stem)) for e in entries if e.annotation is not None]
     own = {a for a, alike in named if alike or is_image_name(a.name)}
     images = {e.image for e in entries}
+    unread = {nfc(p.stem): p for d in _homes(entries) for p in find_unread(d)}
     for folder in sorted({(a.parent, a.suffix) for a in own}):
         for p in sorted(_listed(folder[0])):
             if p in own or p in images or p.suffix != folder[1] or p.name.startswith(".") or p.name in NOT_ANNOTATIONS:
                 continue
             if not own_data or p.suffix not in (".txt", *_TABLES) or _looks_like_points(p):
-                out.append(Finding("error", p, None, "an annotation whose image is missing"))
+                image = unread.get(nfc(p.stem)) or unread.get(nfc(Path(p.stem).stem))
+                there = image and f"its image {image.name} is there, but its format is not read; save it as JPEG or PNG"
+                out.append(Finding("error", p, None, there or "an annotation whose image is missing"))
             else:
                 out.append(Finding("info", p, None, "not an annotation; left aside"))
-    for parent in sorted({i.parent for i in images}):
-        if parent.is_dir():
-            rest = [p for p in find_images(parent) if p not in images and p not in own]
-            out += [Finding("info", p, None, "this image is not part of the dataset") for p in rest]
+    for parent in _homes(entries):
+        rest = [p for p in find_images(parent) if p not in images and p not in own]
+        out += [Finding("info", p, None, "this image is not part of the dataset") for p in rest]
     return out
+
+
+def _left_aside(entries: Sequence[Entry], folder: Path, own_data: bool) -> Iterator[Finding]:
+    """Images whose format is not read, and those that lie above the folders of the splits."""
+    homes = _homes(entries)
+    for home in homes:
+        if other := passed_over(find_unread(home)):
+            yield Finding("warning", home, None, other)
+    if own_data and homes and folder not in homes and (above := find_images(folder)):
+        lie = f"{n_of(len(above), 'image')} {'lies' if len(above) == 1 else 'lie'} directly in this folder"
+        inner = ", ".join(sorted({h.relative_to(folder).parts[0] for h in homes if folder in h.parents}))
+        yield Finding("info", folder, None, f"{lie} and not in its sub-folders ({inner}): not part of the dataset")
+
+
+def _homes(entries: Sequence[Entry]) -> list[Path]:
+    """The folders of the images."""
+    return [d for d in sorted({e.image.parent for e in entries}) if d.is_dir()]
 
 
 def _listed(folder: Path) -> list[Path]:

@@ -76,7 +76,8 @@ def divide(datasets: Mapping[str, Dataset], val: float, test: float, seed: int) 
     if test:
         parts["train"], parts["test"] = hold_out(parts["train"], test, seed)
     if val:
-        parts["train"], parts["val"] = hold_out(parts["train"], val / (1 - test), seed)
+        tested = len(parts.get("test", ()))
+        parts["train"], parts["val"] = hold_out(parts["train"], val / (1 - test), seed, tested)
     return {s: parts[s] for s in WRITABLE if s in parts}
 
 

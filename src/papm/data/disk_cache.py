@@ -265,7 +265,7 @@ def _say_gone(folder: Path) -> None:
 
 
 def _span(corner: float, crop: int, side: int, scale: float, scale_min: float, resized: bool) -> tuple[int, int]:
-    """First and last + 1 of the source pixels along a side that a crop looks at, as `augment.cut_crops` does."""
+    """First and last + 1 of the source pixels along a side that a crop looks at, as `crops.cut_crops` does."""
     if resized:
         reach = math.ceil(max(1.0, 1 / scale_min)) + 1  # half the taps, and one for rounding
         first = math.floor((corner + 0.5) / scale - 0.5) - reach

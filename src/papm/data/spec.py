@@ -12,9 +12,10 @@ from typing import Any
 from papm.config import parse_overrides
 from papm.data import base, resize
 from papm.data.base import Dataset
+from papm.data.fractions import complaint
 from papm.data.several import join, parts_of
 from papm.errors import ConfigError, DataError, unknown
-from papm.images import KINDS, find_images, is_image_name
+from papm.images import KINDS, find_images, is_image_name, is_unread_name, passed_over
 
 log = logging.getLogger(__name__)
 IMAGES = ("images", "train", "test", "train/images", "test/images")  # where the images of folder data lie
@@ -62,8 +63,10 @@ def _what_is_missing(path: Path) -> str:
     for inner in sorted(p for p in path.iterdir() if p.is_dir() and not p.name.startswith(".")):
         if find_images(inner):
             return f"no images in it or in {path / 'images'}, where they belong; {inner} has some"
-    if not any(is_image_name(name) for _, _, names in os.walk(path) for name in names):
-        return f"there are no images in this folder, nor in those below it ({', '.join(KINDS)})"
+    below = [Path(name) for _, _, names in os.walk(path) for name in names]
+    if not any(is_image_name(p.name) for p in below):
+        other = passed_over(p for p in below if is_unread_name(p.name))
+        return f"there are no images in this folder, nor in those below it ({', '.join(KINDS)}){other and f'; {other}'}"
     return f"cannot tell what format this is; name it (NAME:{path}) or put a .txt of 'x y' lines beside each image"
 
 
@@ -130,11 +133,13 @@ def open_splits(
 def open_split(data: str, split: str = "test", options: Mapping[str, Any] | None = None) -> Dataset:
     """The split asked for; data without splits is evaluated whole."""
     splits = open_spec(data, **(options or {}))
-    if split in splits:
-        return splits[split]
-    if set(splits) != {"all"} or split != "test":
+    if split not in splits and (set(splits) != {"all"} or split != "test"):
         raise unknown("split", split, splits)
-    log.warning(
-        "this data has no split 'test': all images are counted, also those a model was trained on (papm data split)"
-    )
-    return splits["all"]
+    if split not in splits:
+        log.warning(
+            "this data has no split 'test': all images are counted, also those a model was trained on (papm data split)"
+        )
+    chosen = splits[split if split in splits else "all"]
+    if said := complaint(chosen):
+        log.warning("%s", said)
+    return chosen

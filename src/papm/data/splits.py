@@ -42,16 +42,18 @@ def draw(count: int, fraction: float, seed: int) -> tuple[NDArray[np.int64], int
     return order, min(max(1, round(fraction * count)), count - 1)
 
 
-def hold_out(dataset: Dataset, fraction: float, seed: int) -> tuple[Dataset, Dataset]:
-    """A seeded split: (the rest, the held-out share), each with at least one image.
+def hold_out(dataset: Dataset, fraction: float, seed: int, tested: int = 0) -> tuple[Dataset, Dataset]:
+    """A seeded split: (the rest, the held-out share), each with at least one image; `tested` are held out already.
 
     A share without an object would choose the weights that count nothing: one of its images gives way to the next that has
     some, where another such image is left to learn from.
     """
     if len(dataset) < 2:
-        raise DataError(
-            f"{dataset.name or 'the data'} has {len(dataset)} image(s); at least two are needed to hold one out"
-        )
+        where, split = dataset.root or dataset.name or "the data", "training " if dataset.split == "train" else ""
+        if tested:
+            have = f"{n_of(len(dataset) + tested, 'image')}, {tested} for testing"
+            raise DataError(f"{where}: has {have}; at least {tested + 2} are needed to hold one out for validation too")
+        raise DataError(f"{where}: has {n_of(len(dataset), f'{split}image')}; at least two are needed to hold one out")
     order, k = draw(len(dataset), fraction, seed)
     has_objects = (j for j, index in enumerate(order.tolist()) if len(dataset[index].points))
     first, second = next(has_objects, 0), next(has_objects, None)
@@ -86,12 +88,13 @@ def choose(available: Mapping[str, Dataset], select: str, fraction: float, seed:
         train, held = hold_out(whole, max(fraction, 0.2), seed)
         parts = {"train": train, "test": held.subset(range(len(held)), "test")}
     train, test = parts["train"], parts.get("test")
+    tested = 0 if test is None or "train" in available else len(test)
     if not sum(len(s.points) for s in train.samples):
         raise DataError(f"{train.name}: none of the {n_of(len(train), 'training image')} has a point")
     if select == "val":
         val = parts.get("val")
         if val is None:
-            train, val = hold_out(train, fraction, seed)
+            train, val = hold_out(train, fraction, seed, tested)
         return Splits(train, val, test)
     spare = None if test is None else parts.get("val")
     if test is None:

@@ -8,7 +8,8 @@ A recipe (`papm.methods`) says what a network was found to learn well with. What
     select  the last weights where fewer than ten images would be held out to choose by
     steps   until every pixel of the training images was seen so many times (`methods.length`), within bounds
     turn    crops in all eight orientations where the images have no up and down (`papm.data.orientation`)
-    init    there the small network starts from a ready model, if nothing is said of network, method and weights
+
+What a run on a CPU starts from is in `papm.engine.head_start`.
 """
 
 from __future__ import annotations
@@ -24,12 +25,12 @@ from papm.config import TrainConfig
 from papm.data.base import Dataset
 from papm.data.orientation import has_up_and_down
 from papm.neighbours import spacing
+from papm.predict.predictor import pick_device
 
 CHOSEN = ("crop", "batch", "steps", "select", "turn")  # what `auto` chooses
 LOOKED_AT = 200  # images
 ABREAST = 4  # objects side by side in a crop
 ENOUGH = 10  # images to choose weights by
-CELLS = "cells"  # a ready model: with it errors on other cells were lower (docs/notebook/touching-cells.md)
 SMALLEST = 64  # side of what the loss sees of a crop
 
 
@@ -73,19 +74,6 @@ def select(
     return dataclasses.replace(config, select="last"), ["select=last: too few images to choose weights by"]
 
 
-def start(config: TrainConfig, seen: Seen) -> tuple[TrainConfig, list[str]]:
-    """`tiny` that starts from the ready model of cells where the images have no up and down, as under a microscope.
-
-    >>> start(TrainConfig(backbone="tiny"), Seen(pixels=4_000_000, short=200, long=240, oriented=False))[0].init
-    'cells'
-    """
-    if config.backbone != "tiny" or seen.oriented:
-        return config, []
-    return dataclasses.replace(config, init=CELLS), [
-        f"init={CELLS}: the images have no up and down, as under a microscope"
-    ]
-
-
 def choose(config: TrainConfig, given: Collection[str], seen: Seen) -> tuple[TrainConfig, list[str]]:
     """The configuration with crop, batch, steps and turn that fit the data where they are not `given`; a reason for each.
 
@@ -106,7 +94,7 @@ def choose(config: TrainConfig, given: Collection[str], seen: Seen) -> tuple[Tra
             why.append(f"batch={batch}: as many pixels per step as usual")
             config = dataclasses.replace(config, batch=batch)
     if "steps" not in given:
-        views, least, most = methods.length(config.backbone, config.network)
+        views, least, most = methods.length(config.backbone, config.network, pick_device(config.device).type == "cpu")
         a_step = config.batch * config.devices * (config.crop - 2 * config.margin) ** 2
         steps = math.ceil(views * seen.pixels / a_step / 500) * 500
         steps = min(max(steps, least), most)

@@ -155,19 +155,24 @@ def inference_of(config: TrainConfig, splits: Splits | None = None) -> Inference
     )
 
 
-def build_network(config: TrainConfig, progress: Progress | None = None, splits: Splits | None = None) -> Network:
-    """The network of a configuration, with trunk weights (`progress` hears of their download) or a checkpoint to start from."""
+def build_network(
+    config: TrainConfig, progress: Progress | None = None, splits: Splits | None = None, goes_on: bool = False
+) -> Network:
+    """The network of a configuration, with trunk weights (`progress` hears of their download) or a checkpoint to start from.
+
+    A run that `goes_on` has its weights in last.ckpt, and no need of the model that it once started from.
+    """
     torch.manual_seed(config.seed)
     inference = inference_of(config, splits)
     network = models.create(config.backbone, config.weights, progress=progress, inference=inference, **config.network)
-    if config.init is not None:
+    if config.init is not None and not goes_on:
         file = model_file(config.init)
         spec, state = checkpoint.load(file)
         if spec.backbone != config.backbone:
             raise ConfigError(f"{file}: is a '{spec.backbone}', the run trains a '{config.backbone}'")
         checkpoint.assign(network, state, str(file))
-        if isinstance(network.trunk, models.VGGTrunk):
-            network.trunk.uncalibrated = False  # its norms are those of the checkpoint now
+    if (config.init is not None or goes_on) and isinstance(network.trunk, models.VGGTrunk):
+        network.trunk.uncalibrated = False  # its norms are those of a checkpoint
     return network
 
 

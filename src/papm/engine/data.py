@@ -15,8 +15,9 @@ from torch.utils.data import DataLoader, IterableDataset, get_worker_info
 
 from papm import models
 from papm.config import TrainConfig
-from papm.data.augment import Augment, Crops, Plan, cut_crops, plan, render
+from papm.data.augment import Augment, Plan, plan
 from papm.data.cache import ImageStore, build_store, decoded_bytes
+from papm.data.crops import Crops, cut_crops, render
 from papm.data.disk_cache import DiskStore, open_store
 from papm.data.several import turns
 from papm.data.splits import Splits

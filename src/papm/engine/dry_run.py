@@ -7,6 +7,7 @@ import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -14,6 +15,7 @@ import torch
 from papm import data
 from papm.config import TrainConfig
 from papm.data.splits import Splits, choose
+from papm.engine import run_folder
 from papm.engine.build import build_loss, build_network, with_classes
 from papm.engine.data import CountingData
 from papm.engine.evaluate import evaluate
@@ -21,17 +23,24 @@ from papm.engine.loop import evaluate_every
 from papm.engine.meeting import PATIENCE
 from papm.engine.oom import with_memory
 from papm.engine.ranks import Ranks, join_started, launched, machines
+from papm.engine.resumed import as_begun, steps_done
 from papm.engine.train import own_device
 from papm.engine.training import Training, compiles
 from papm.errors import ConfigError
+from papm.text import n_of
 
 
 def dry_run(
-    config: TrainConfig, steps: int | None = None, warmup: int | None = None, splits: Splits | None = None
+    config: TrainConfig,
+    steps: int | None = None,
+    warmup: int | None = None,
+    splits: Splits | None = None,
+    resumed: Path | None = None,
 ) -> dict[str, Any]:
     """Step time, memory and wall time of a run, measured on its own data and machine; nothing is kept.
 
-    Where memory does not hold a batch, it is that of the smaller one which the run would go on with.
+    Where memory does not hold a batch, it is that of the smaller one which the run would go on with. Of a run that is
+    `resumed` from its folder, it is what is left.
     """
     join_started(config.devices)
     device = own_device(config)
@@ -41,13 +50,20 @@ def dry_run(
     if splits is None:
         splits = choose(data.open_spec(config.data, **config.options), config.select, config.val_fraction, config.seed)
     chosen = splits
-    return with_memory(with_classes(config, chosen), lambda config: _measure(config, chosen, device, steps, warmup))
+    config, done = with_classes(config, chosen), 0
+    if resumed is not None:
+        config, _ = as_begun(resumed, config)
+        run_folder.require_same(resumed, config, chosen)
+        done = steps_done(resumed)
+    return with_memory(config, lambda config: _measure(config, chosen, device, steps, warmup, done))
 
 
-def _measure(config: TrainConfig, splits: Splits, device: torch.device, steps: int, warmup: int) -> dict[str, Any]:
+def _measure(
+    config: TrainConfig, splits: Splits, device: torch.device, steps: int, warmup: int, done: int
+) -> dict[str, Any]:
     # Compiled or not as the whole run would be, not as one of so few steps.
     short = dataclasses.replace(config, steps=warmup + steps, compile="yes" if compiles(config) else "no")
-    network = build_network(config)
+    network = build_network(config, goes_on=done > 0)
     loss = build_loss(config, network.stride)
     began = time.perf_counter()
     counting = CountingData(splits, short, loss.halo)
@@ -71,15 +87,18 @@ def _measure(config: TrainConfig, splits: Splits, device: torch.device, steps: i
         began = time.perf_counter()
         evaluate(network, few, precision=training.counting)
         evaluation = (time.perf_counter() - began) / len(few) * len(watched)
-    evaluations = 0 if watched is None else config.steps // evaluate_every(config, watched) + 1
+    every = 0 if watched is None else evaluate_every(config, watched)
+    evaluations = config.steps // every - done // every + 1 if every else 0
+    left = config.steps - done
     found: dict[str, Any] = {
         "batch": config.batch,
+        "steps": left,
         "step_ms": round(1e3 * step, 3),
         "images_per_second": round(config.batch * config.devices / step, 1),
         "loading_s": round(loading, 1),
         "evaluation_s": round(evaluation, 1),
         "evaluations": evaluations,
-        "wall_minutes": round((loading + step * config.steps + evaluation * evaluations) / 60, 1),
+        "wall_minutes": round((loading + step * left + evaluation * evaluations) / 60, 1),
     }
     peak = torch.cuda.max_memory_allocated() if device.type == "cuda" else resident_bytes()
     if peak:
@@ -136,7 +155,9 @@ def in_words(found: dict[str, Any], config: TrainConfig) -> str:
     whole = f"{minutes / 60:.1f} hours" if minutes >= 90 else f"{minutes:.0f} minutes" if minutes >= 1.5 else "a minute"
     whole = f"about {whole}" if minutes >= 0.5 else "less than a minute"
     crops = config.devices * int(found.get("batch", config.batch))
+    left = found.get("steps", config.steps)
+    of = f"{left:,} steps" if left == config.steps else f"The {n_of(left, 'step')} left of {config.steps:,}"
     return (
         f"A step of {crops} crops of {config.view} px takes {took} ({rate} crops per second)"
-        f"{memory}.\n{config.steps:,} steps{times}: {whole} in all."
+        f"{memory}.\n{of}{times}: {whole} in all."
     )

@@ -1,15 +1,14 @@
 """The folder of a training run: what was asked, on what machine, what came out.
 
-config.yaml  environment.json  metrics.csv  tensorboard/  last.ckpt  best.ckpt  result.json  predictions.csv  report.html
+config.yaml  environment.json  images.csv  metrics.csv  tensorboard/  last.ckpt  best.ckpt  result.json  predictions.csv
+report.html
 """
 
 from __future__ import annotations
 
 import contextlib
 import csv
-import dataclasses
 import io
-import json
 import logging
 import os
 import platform
@@ -26,32 +25,48 @@ from filelock import FileLock, Timeout
 
 from papm import config as configuration
 from papm.config import TrainConfig
+from papm.data.splits import Splits
+from papm.engine import used_images
+from papm.engine.resumed import ADAPTED, check_same
+from papm.engine.resumed import stored_config as stored_config
 from papm.errors import ConfigError
 from papm.files import write_json, write_text
 from papm.text import n_of
-from papm.untrusted import brief
 from papm.version import __version__
 
 log = logging.getLogger(__name__)
 
 MARKS = ("config.yaml", "last.ckpt", "best.ckpt", "metrics.csv")
 # What a run writes, in the order in which it can be taken back: with config.yaml alone a run can still be resumed.
-FILES = ("result.json", "predictions.csv", "metrics.csv", "last.ckpt", "best.ckpt", "environment.json", "config.yaml")
+FILES = (
+    "result.json", "predictions.csv", "metrics.csv", "last.ckpt", "best.ckpt", "environment.json", used_images.NAME,
+    "config.yaml",
+)  # fmt: skip
 
 
-def check(folder: Path, config: TrainConfig, resume: bool) -> None:
+def check(folder: Path, config: TrainConfig, resume: bool, splits: Splits | None = None) -> None:
     """Refuse a folder that holds something else, or a run that was not asked to go on, or cannot."""
-    used = folder.exists() and any((folder / name).exists() for name in MARKS)
-    if used and not resume:
+    if _used(folder) and not resume:
         raise ConfigError(f"{folder}: this folder holds a run already; go on with --resume, or choose another --out")
     if folder.exists() and not folder.is_dir():
         raise ConfigError(f"{folder}: is a file, not a folder")
-    if resume and not used:
-        raise ConfigError(f"{folder}: there is no run to resume here")
     if resume:
-        check_same(folder, config)
+        require_same(folder, config, splits)
         for draft in folder.glob(".*.tmp"):  # of a checkpoint that a killed process was writing
             draft.unlink(missing_ok=True)
+
+
+def require_same(folder: Path, config: TrainConfig, splits: Splits | None = None) -> None:
+    """Refuse to go on with what is no run, or with other settings or images than its own."""
+    if not _used(folder):
+        raise ConfigError(f"{folder}: there is no run to resume here")
+    check_same(folder, config)
+    if splits is not None:
+        used_images.require_same(folder, splits)
+
+
+def _used(folder: Path) -> bool:
+    return folder.exists() and any((folder / name).exists() for name in MARKS)
 
 
 @contextlib.contextmanager
@@ -98,58 +113,19 @@ def discard(folder: Path, before: Collection[str]) -> None:
         folder.rmdir()
 
 
-# What a run may change of what was asked for: a smaller batch where memory holds no larger one, a slower trunk where maps
-# became empty.
-ADAPTED = ("batch", "trunk_lr")
-
-
-def create(folder: Path, config: TrainConfig, asked: TrainConfig | None = None) -> None:
-    """A new run: its configuration, which may be another than what was `asked` for, and environment; nothing of an attempt that
-    came before.
+def create(folder: Path, config: TrainConfig, asked: TrainConfig | None = None, splits: Splits | None = None) -> None:
+    """A new run: its images, its configuration, which may be another than what was `asked` for, and environment; nothing of an
+    attempt that came before.
     """
     for name in FILES:
         (folder / name).unlink(missing_ok=True)
         for draft in folder.glob(f".{name}.*.tmp"):  # of a process that was killed while it wrote
             draft.unlink(missing_ok=True)
+    if splits is not None:  # before config.yaml, which makes the folder one that can be resumed
+        used_images.write(folder, used_images.used(splits))
     write_text(folder / "config.yaml", configuration.to_yaml(config))
     wanted = {} if asked is None else {k: v for k in ADAPTED if (v := getattr(asked, k)) != getattr(config, k)}
     write_json(folder / "environment.json", environment() | ({"asked": wanted} if wanted else {}))
-
-
-# What may change between the parts of one run without making it another run.
-FREE = {"device", "workers", "cache", "compile", "graph", "log_every", "save_every", "eval_every"}
-
-
-def check_same(folder: Path, config: TrainConfig) -> None:
-    """Refuse to resume with other settings: the result would be neither run."""
-    before = stored_config(folder)
-    old, new = configuration.to_mapping(before), configuration.to_mapping(config)
-    if before.batch * before.devices == config.batch * config.devices:  # the same crops, on other processes
-        old |= {"batch": config.batch, "devices": config.devices}
-    for key, value in new.items():
-        if key not in FREE and old[key] != value:
-            then, now = brief(old[key]), brief(value)
-            raise ConfigError(f"{folder}: was started with {key}={then}, not {now}; resume without changing it")
-
-
-def as_begun(folder: Path, config: TrainConfig) -> tuple[TrainConfig, TrainConfig]:
-    """The settings of a run that goes on, as it has them and as they were asked for: either resumes it."""
-    try:
-        values = json.loads((folder / "environment.json").read_text(encoding="utf-8")).get("asked")
-    except (OSError, ValueError, AttributeError):  # an older run, or none
-        return config, config
-    asked = {k: values[k] for k in ADAPTED if isinstance(values, dict) and k in values}
-    if not asked:
-        return config, config
-    before = stored_config(folder)
-    own = {k: getattr(before, k) for k, value in asked.items() if getattr(config, k) == value}
-    return dataclasses.replace(config, **own), configuration.from_mapping(asked, config)
-
-
-def stored_config(folder: Path) -> TrainConfig:
-    """The resolved configuration of a run."""
-    values = configuration.load(folder / "config.yaml")
-    return configuration.from_mapping({k: v for k, v in values.items() if k not in configuration.GONE})
 
 
 def revision() -> str:

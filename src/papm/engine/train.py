@@ -18,8 +18,9 @@ from papm import data
 from papm.checkpoint import ModelSpec
 from papm.config import TrainConfig
 from papm.data.base import Dataset
+from papm.data.fractions import require_pixels
 from papm.data.splits import Splits, choose
-from papm.engine import fallen, loop, oom, run_folder
+from papm.engine import fallen, loop, oom, resumed, run_folder
 from papm.engine.build import (
     build_loss,
     build_network,
@@ -56,7 +57,11 @@ class RunResult:
 
 
 def say_what_is_left_out(dataset: Dataset) -> None:
-    """Points outside their image teach nothing; many of them mean that something is wrong with the files."""
+    """Points outside their image teach nothing; many of them mean that something is wrong with the files.
+
+    Points that are fractions of the image are refused.
+    """
+    require_pixels(dataset)
     outside = sum(int((~s.inside).sum()) for s in dataset)
     if outside:
         total = sum(s.count for s in dataset)
@@ -110,9 +115,9 @@ def train(
     first, chosen, asked = is_first_process(), splits, config
     with run_folder.alone(folder) if first else nullcontext():
         if resume:
-            config, asked = run_folder.as_begun(folder, config)
+            config, asked = resumed.as_begun(folder, config)
         if first:
-            run_folder.check(folder, config, resume)
+            run_folder.check(folder, config, resume, splits)
             say_what_is_left_out(splits.train)
         before = {p.name for p in folder.iterdir()} if folder.is_dir() else set[str]()
         attempts = itertools.count()
@@ -151,14 +156,15 @@ def _train(
         log.warning("precision=%s is for GPUs; this run uses %s", config.precision, precision_of(config, device))
     training: Training | None = None
     with oom.kept(folder, lambda: not fresh or (training is not None and training.done > training.first)):
-        network = build_network(config, on_download, splits)
+        goes_on = not fresh and (folder / "last.ckpt").exists()
+        network = build_network(config, on_download, splits, goes_on)
         loss = build_loss(config, network.stride)
         counting = CountingData(splits, config, loss.halo, on_item=on_image)
         counting.load(device)
         watched = None if splits.monitor is None else Watched(splits.monitor, device)
         settle_norms(network, splits.train, device)
         if fresh and is_first_process():
-            run_folder.create(folder, config, asked)
+            run_folder.create(folder, config, asked, splits)
         if watcher is not None and is_first_process():
             watcher.on_start(splits.sizes)
         spec = ModelSpec(
@@ -173,7 +179,7 @@ def _train(
             training = Training(config, network, loss, counting, device, ranks)
             record = Log(folder, config.steps, watcher, writes=ranks.first)
             keeper = Keeper(folder, spec, training.weights)
-            if keeper.last.exists() and not fresh:
+            if goes_on:
                 loop.resume(keeper.last, training, record)
             ranks.share(training.network.state_dict().values())
             stop = Stop(ranks, config.steps)

@@ -13,12 +13,15 @@ from papm import config as configuration
 from papm.data.base import Dataset
 from papm.data.spec import open_spec
 from papm.data.splits import choose
+from papm.engine import used_images
 from papm.errors import ConfigError, DataError, PapmError
 from papm.files import unguarded
 from papm.structures import Sample
 from papm.text import n_of
 
 log = logging.getLogger(__name__)
+
+STORED = {"train": "was trained on", "val": "was chosen by", "test": "was tested on"}
 
 
 class Fingerprint(NamedTuple):
@@ -39,7 +42,11 @@ def require_unseen(
             "the split 'test' is for the final figure, which a calibration on it would flatter; use other images"
         )
     images = [Fingerprint(s.name, _bytes(s.published), key(s.published), s.published.count) for s in dataset]
-    if doubt := require_new(images, config, folder, calibrated_on):
+    stored = [] if folder is None else used_images.read(folder)  # tells it where the data cannot be opened again too
+    for split, how in STORED.items() if stored else ():
+        files = {row.file for row in stored if row.split == split and row.file}
+        _refuse(how, [s.name for s in dataset if used_images.file_mark(s) in files], images)
+    if (doubt := require_new(images, config, folder, calibrated_on)) and not stored:
         log.warning("%s", doubt)
 
 

@@ -45,6 +45,8 @@ class Published:
         return (self.member or self.url).rsplit("/", 1)[-1]
 
 
+OFFLINE = "PAPM_OFFLINE"  # set: nothing is downloaded
+
 PUBLISHED = {
     "vgg16": Published("https://download.pytorch.org/models/vgg16-397923af.pth", "397923af"),
     "vgg16-bn": Published("https://download.pytorch.org/models/vgg16_bn-6c64b313.pth", "6c64b313"),
@@ -107,6 +109,10 @@ def fetch(arch: str, progress: Progress | None = None) -> WeightsUsed:
         if digest.startswith(published.sha256):
             return WeightsUsed(path, digest)
         log.warning("%s is damaged and will be downloaded again", path)
+    if os.environ.get(OFFLINE):
+        raise CheckpointError(
+            f"{path.name} is not in {path.parent}, and {OFFLINE} is set; pass --weights PATH, or unset it"
+        )
     part = path.with_name(f"{path.name}.{os.getpid()}.part")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)

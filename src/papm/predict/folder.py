@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -10,7 +11,7 @@ from torch import Tensor
 
 from papm.draw import from_pil, save_png
 from papm.errors import DataError
-from papm.images import find_images, frames, image_size, nearly_black, read_image
+from papm.images import find_images, find_unread, frames, image_size, nearly_black, passed_over, read_image
 from papm.predict.journal import JOURNAL, Counted, Journal, light
 from papm.predict.prediction import Prediction
 from papm.predict.results import COUNTS, POINTS, RESULTS, write_results
@@ -18,6 +19,8 @@ from papm.predict.source import Source, read_ahead
 from papm.predict.tiling import OnTile
 from papm.predict.video import Video, is_video_name
 from papm.text import n_of
+
+log = logging.getLogger(__name__)
 
 OVERLAYS = "overlays"  # the folder of the pictures
 
@@ -27,17 +30,22 @@ Regions = Callable[[Path], Tensor | None]  # where to count in a file; None is e
 def files_of(given: Sequence[Path]) -> list[Path]:
     """The files that are meant, each once: those named, and the images of folders."""
     files: list[Path] = []
+    unread: list[Path] = []
     for path in given:
         if path.is_dir():
-            found = find_images(path)
+            found, other = find_images(path), find_unread(path)
             if not found:
                 deeper = " (its sub-folders hold some: give those)" if find_images(path, recursive=True) else ""
-                raise DataError(f"{path}: there are no images in this folder{deeper}; videos are named one by one")
+                more = passed_over(other) or "videos are named one by one"
+                raise DataError(f"{path}: there are no images in this folder{deeper}; {more}")
             files += found
+            unread += other
         elif path.exists():
             files.append(path)
         else:
             raise DataError(f"{path}: no such image, video or folder")
+    if said := passed_over(dict.fromkeys(unread)):
+        log.warning("%s", said)
     return list(dict.fromkeys(files))
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -14,11 +15,13 @@ from typing import Any, Protocol, TypedDict, TypeVar, Unpack, overload
 from torch import Tensor
 
 from papm.errors import ConfigError, DataError
-from papm.images import find_images
+from papm.images import find_images, find_unread, passed_over
 from papm.predict.pixels import pixels
 from papm.predict.prediction import Prediction
 from papm.predict.tiling import OnTile
 from papm.text import Brief
+
+log = logging.getLogger(__name__)
 
 T = TypeVar("T")
 R = TypeVar("R")
@@ -195,7 +198,9 @@ def read_ahead(
 
 def _in_folder(folder: Path) -> list[Path]:
     """The images of a folder."""
-    found = find_images(folder)
+    found, other = find_images(folder), passed_over(find_unread(folder))
     if not found:
-        raise DataError(f"{folder}: there are no images in this folder")
+        raise DataError(f"{folder}: there are no images in this folder{other and f'; {other}'}")
+    if other:
+        log.warning("%s: %s", folder, other)
     return found

@@ -53,10 +53,10 @@ class Coco(Sheet):
         for number, a in enumerate(content["annotations"], start=1):
             owned = isinstance(a, dict)
             what = f"annotation {a['id']}" if owned and isinstance(a.get("id"), int) else f"annotation #{number}"
-            if not owned or not isinstance(a.get("image_id"), int | str) or a["image_id"] not in images:
+            points = _owner(images, a.get("image_id")) if owned else None
+            if points is None:
                 table.faults.append(Fault(path, None, f"{what} belongs to no image of 'images'"))
                 continue
-            points = images[a["image_id"]]
             try:
                 category = _category(a.get("category_id"), known)
                 if wanted is None or category.get("id") in wanted:
@@ -137,6 +137,14 @@ def _images(content: Json, table: Table) -> dict[int | str, Points]:
             points = out[image["id"]] = table.new(name)
             points.declare(image.get("height"), image.get("width"))
     return out
+
+
+def _owner(images: Mapping[int | str, Points], id: Any) -> Points | None:
+    """The image with an id; some tools write ids as texts in one list and as numbers in the other."""
+    if not isinstance(id, int | str):
+        return None
+    other = str(id) if isinstance(id, int) else int(id) if id.isascii() and id.isdigit() and len(id) < 19 else None
+    return images.get(id) or (None if other is None else images.get(other))
 
 
 def _add(points: Points, a: Json, category: Json, keypoint: str | None) -> None:

@@ -1,13 +1,14 @@
 """One CSV for all images: `image, x, y [, label]` a row, with a header or without; commas, semicolons or tabs separate.
 
 A row with blank x and y states an image without objects. Where semicolons or tabs separate, 12,5 is 12.5: spreadsheets write
-both where the comma is the decimal sign.
+both where the comma is the decimal sign. Excel's first line `sep=;` names the separator.
 """
 
 from __future__ import annotations
 
 import csv
 import io
+import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -18,6 +19,8 @@ from papm.data.formats.txt import Columns, add_row, head, header
 from papm.data.readers.faults import AnnotationError, Fault, Faults, read_text, safe_relative
 from papm.files import guarded, unguarded
 from papm.images import is_image_name
+
+_DECLARED = re.compile(r'"?sep=([;,\t|])"?[;,\t|]*(?=\n|$)', re.I)
 
 
 @register
@@ -102,7 +105,12 @@ def first_rows(path: Path) -> list[list[str]]:
 
 
 def separator(text: str) -> str:
-    """The commonest of semicolon, tab and comma in the first line; a;1,5;2,5 has as many of both, and is of semicolons."""
+    """What `sep=` declares, else the commonest of semicolon, tab and comma in the first line.
+
+    a;1,5;2,5 has as many of both, and is of semicolons.
+    """
+    if declared := _DECLARED.match(text):
+        return declared[1]
     lines = (line.strip() for line in io.StringIO(text, newline="\n"))
     first = next((line for line in lines if line and not line.startswith("#")), "")
     return max(";\t,", key=first.count) if any(c in first for c in ";\t,") else ","
@@ -111,9 +119,12 @@ def separator(text: str) -> str:
 def table_rows(
     path: Path, faults: Faults, find: Callable[[Sequence[str]], Columns | None], wanted: str
 ) -> Iterator[tuple[int, list[str], Columns]]:
-    """The rows of a table below its header, with the line of each and where its columns are, which `find` sees in the first."""
+    """The rows of a table below its header, with the line of each and where its columns are, which `find` sees in the first.
+
+    Rows with more fields than the header, or than columns are known of, are faults.
+    """
     text = read_text(path)
-    columns = None
+    columns, width, head = None, 0, ""
     for number, cells in filled_rows(text, path, faults):
         if columns is None:
             columns = find(cells)
@@ -122,13 +133,37 @@ def table_rows(
                 raise AnnotationError.of(path, f"expected {wanted}; found: {found}; rename the columns", number)
             columns = replace(columns, commas=separator(text) != ",")
             if columns.named or header(cells) is not None:
+                width, head = _width(cells), "the header has"
                 continue
+            width, head = 1 + max(columns.x, columns.y, columns.label or 0, columns.image or 0), "a row may have"
+        if (fields := _width(cells)) > width:
+            faults.append(Fault(path, number, f"{fields} fields where {head} {width}; {_remedy(cells, columns)}"))
+            continue
         yield number, cells, columns
 
 
+def _width(cells: Sequence[str]) -> int:
+    """The number of fields of a row without those left blank at its end."""
+    return max((i for i, cell in enumerate(cells, start=1) if cell.strip()), default=0)
+
+
+def _remedy(cells: Sequence[str], columns: Columns) -> str:
+    """What to do about too many fields: where x and y fall into whole numbers, commas were their decimal signs.
+
+    >>> _remedy(["a.jpg", "101", "2", "56", "4"], Columns(1, 2, None, 0))
+    'decimal commas? save it with points as decimal marks, or with semicolons between columns'
+    """
+    first = min(columns.x, columns.y)
+    parts = [cell.strip() for cell in cells[first : first + 3]]
+    if not columns.commas and len(parts) == 3 and all(re.fullmatch(r"[+-]?[0-9]+", part) for part in parts):
+        return "decimal commas? save it with points as decimal marks, or with semicolons between columns"
+    return "give each column a heading, and put a cell that holds the separator in quotes"
+
+
 def filled_rows(text: str, path: Path, faults: Faults) -> Iterator[tuple[int, list[str]]]:
-    """Rows that are neither blank nor comments, with the line each begins at."""
-    lines = io.StringIO(text + "\n", newline="\n")
+    """Rows that are neither blank nor comments, nor declare the separator, with the line each begins at."""
+    declared = _DECLARED.match(text)
+    lines = io.StringIO(text[declared.end() if declared else 0 :] + "\n", newline="\n")
     parser = csv.reader(lines, delimiter=separator(text), skipinitialspace=True, strict=True)
     start = 1
     while True:

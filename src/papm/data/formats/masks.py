@@ -119,7 +119,8 @@ def _values(path: Path) -> NDArray[Any]:
         values = read_values(path)
     if path.suffix.lower() != ".npy" and values.ndim == 3:
         values = _of_colours(values)
-    values = values.squeeze()
+    while values.ndim > 2 and 1 in values.shape:  # a stack or channels of one; an image may be 1 px wide
+        values = values.squeeze(values.shape.index(1))
     if values.ndim != 2:
         shape = "×".join(map(str, values.shape))
         raise DataError(

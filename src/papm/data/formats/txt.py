@@ -12,7 +12,7 @@ from pathlib import Path
 
 from papm.data.formats.base import MAYBE, NO, SURELY, Context, PerImage, Points, register
 from papm.data.formats.items import Item, put_text, written
-from papm.data.readers.faults import Fault, coordinate, newlines, read_text
+from papm.data.readers.faults import Fault, coordinate, decoded, newlines, read_text
 from papm.files import unguarded
 
 _WORDS = ("px", "pos", "position", "coord", "coordinate", "center", "centre", "centroid", "koordinate", "wert", "mitte")
@@ -115,10 +115,11 @@ def head(path: Path) -> str | None:
         if not path.is_file():  # a pipe would be waited for
             return None
         with path.open("rb") as f:
-            text = newlines(f.read(_HEAD_BYTES).decode("utf-8-sig", errors="replace"))
+            raw = f.read(_HEAD_BYTES)
     except OSError:
         return None
-    return text if len(text) < _HEAD_BYTES else text.rpartition("\n")[0] or text
+    text = newlines(decoded(raw, errors="replace"))
+    return text if len(raw) < _HEAD_BYTES else text.rpartition("\n")[0] or text
 
 
 def head_lines(path: Path) -> list[str]:

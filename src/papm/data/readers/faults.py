@@ -6,6 +6,7 @@ reports the first one and `papm data check` all of them.
 
 from __future__ import annotations
 
+import codecs
 import math
 import re
 from collections.abc import Mapping, Sequence
@@ -106,10 +107,19 @@ def newlines(text: str) -> str:
     return text.replace("\r\n", "\n").replace("\r", "\n")
 
 
+def decoded(raw: bytes, errors: str = "strict") -> str:
+    """Bytes as text: UTF-8 with or without a byte-order mark, or UTF-16 with one (Excel's "Unicode text").
+
+    >>> decoded("x\\ty".encode("utf-16")), decoded(b"x,y")
+    ('x\\ty', 'x,y')
+    """
+    return raw.decode("utf-16" if raw.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)) else "utf-8-sig", errors)
+
+
 def read_text(path: Path) -> str:
-    """Text of an annotation file: UTF-8 with or without a byte-order mark, within the size limit."""
+    """Text of an annotation file, as `decoded` reads it, within the size limit."""
     try:
-        text = newlines(read_bytes(path).decode("utf-8-sig"))
+        text = newlines(decoded(read_bytes(path)))
     except UnicodeDecodeError as e:
         raise DataError(f"{path}: not a text file in UTF-8 (byte {e.start}); save it as UTF-8") from e
     if text.count("\n") > MAX_LINES:

@@ -29,7 +29,7 @@ from papm.data.formats.txt import head_lines, listed_names
 from papm.data.readers import multi_annotator
 from papm.data.readers.detect import Found, annotation_pictures, choose, expected, is_told, named_sheets, sidecars
 from papm.data.readers.faults import AnnotationError, Fault, Faults
-from papm.data.readers.layout import Place, find_places, find_regions
+from papm.data.readers.layout import Place, find_places, find_regions, told_places
 from papm.data.readers.matching import images_of
 from papm.data.readers.regions import with_regions
 from papm.data.upright import upright
@@ -74,7 +74,7 @@ def entries(
 
     people = multi_annotator.people(root)
     multi_annotator.check_choice(annotators, people, root)
-    places = find_places(root)
+    places = told_places(root)
     regions = {p.split: lying for p in places if roi and (lying := find_regions(root, p))}
     try:
         found = multi_annotator.read_people(people, places, annotators, read) if people else read(root, places)

@@ -14,7 +14,7 @@ from pathlib import Path
 from papm.data.readers.faults import AnnotationError, Faults
 from papm.data.readers.published import by_stem, read_lists
 from papm.errors import DataError
-from papm.images import find_images, natural_key
+from papm.images import find_images, find_unread, natural_key, passed_over
 from papm.text import n_of
 
 logger = logging.getLogger(__name__)
@@ -131,8 +131,18 @@ def find_places(root: Path) -> list[Place]:
             )
         places[place.split] = place
     if not places:
-        raise DataError(f"{root}: no images here, nor in its sub-folders train, val, test or images")
+        other = passed_over(find_unread(root))
+        where = "no images here, nor in its sub-folders train, val, test or images"
+        raise DataError(f"{root}: {where}{other and f'; {other}'}")
     return [places[s] for s in _ORDER if s in places]
+
+
+def told_places(root: Path) -> list[Place]:
+    """`find_places`, and a warning about images among theirs whose format is not read."""
+    places = find_places(root)
+    if other := passed_over(p for place in places for p in find_unread(place.image_dir)):
+        logger.warning("%s: %s", root, other)
+    return places
 
 
 def _split_folders(root: Path) -> list[Place]:

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from functools import cached_property
 from pathlib import Path
 
 from papm.data.formats.base import Points, Table
 from papm.data.readers.faults import Fault
 from papm.data.readers.layout import Place, nfc, uploaded_name
+from papm.images import find_unread, is_unread_name
 
 
 def images_of(root: Path, table: Table, places: Sequence[Place], faults: list[Fault]) -> dict[Path, Points]:
@@ -37,6 +39,16 @@ class _Names:
         self.by_stem = self._by(lambda i: nfc(i.stem))
         self.by_upload = self._by(lambda i: uploaded_name(i.name))
 
+    @cached_property
+    def by_folded(self) -> Mapping[str, list[Path]]:
+        """The images by name, whatever its case."""
+        return self._by(lambda i: nfc(i.name).casefold())
+
+    @cached_property
+    def unread(self) -> set[str]:
+        """The names of images beside these whose format is not read."""
+        return {nfc(p.name) for folder in self.folders for p in find_unread(folder)}
+
     def _by(self, key: Callable[[Path], str]) -> Mapping[str, list[Path]]:
         out: dict[str, list[Path]] = {}
         for i in self.images:
@@ -57,11 +69,18 @@ class _Names:
 
     def _is_there(self, path: Path) -> bool:
         try:
-            return path in self.known or (not self.folders.isdisjoint(path.parents) and path.is_file())
+            here = not self.folders.isdisjoint(path.parents) and not is_unread_name(path.name)
+            return path in self.known or (here and path.is_file())
         except OSError:  # a name that is too long to be one
             return False
 
     def advice(self, name: str) -> str:
         """What to do about an image that is not there; one of the same name with another ending may be."""
-        alike = self.by_stem.get(nfc(Path(name).stem))
-        return f"{alike[0].name!r} is, and the names must agree" if alike else "put it back or take it out here"
+        last = Path(name).name
+        if alike := self.by_stem.get(nfc(Path(name).stem)):
+            return f"{alike[0].name!r} is, and the names must agree"
+        if alike := self.by_folded.get(nfc(last).casefold()):
+            return f"{alike[0].name!r} is, which differs only in upper and lower case: write it so here"
+        if nfc(last) in self.unread:
+            return "it is there, but its format is not read; save it as JPEG or PNG"
+        return "put it back or take it out here"

@@ -1,0 +1,90 @@
+"""The settings of a run that goes on: what it has stored, and what may change."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from papm import checkpoint, ready
+from papm import config as configuration
+from papm.config import TrainConfig
+from papm.engine import used_images
+from papm.engine.start import AUTO
+from papm.errors import ConfigError
+from papm.untrusted import brief
+
+# What a run may change of what was asked for: a smaller batch where memory holds no larger one, a slower trunk where maps
+# became empty.
+ADAPTED = ("batch", "trunk_lr")
+# What may change between the parts of one run without making it another run. The folder of the data may too, where images.csv
+# says which images they are.
+FREE = {"device", "workers", "cache", "compile", "graph", "log_every", "save_every", "eval_every"}
+PATHS = {"data", "init", "weights", "teachers"}  # one file or folder has many names
+
+
+def check_same(folder: Path, config: TrainConfig) -> None:
+    """Refuse to resume with other settings: the result would be neither run."""
+    before = stored_config(folder)
+    old, new = configuration.to_mapping(before), configuration.to_mapping(config)
+    if before.batch * before.devices == config.batch * config.devices:  # the same crops, on other processes
+        old |= {"batch": config.batch, "devices": config.devices}
+    known = bool(used_images.read(folder))
+    for key, value in new.items():
+        if key in FREE or (key == "data" and known) or _same(key, old[key], value):
+            continue
+        then, now = brief(old[key]), brief(value)
+        raise ConfigError(f"{folder}: was started with {key}={then}, not {now}; resume without changing it")
+
+
+def _same(key: str, then: Any, now: Any) -> bool:
+    """Whether two values mean the same: equal ones, or paths of the same files."""
+    if then == now or key not in PATHS or None in (then, now):
+        return bool(then == now)
+    return [_place(key, name) for name in then.split(",")] == [_place(key, name) for name in now.split(",")]
+
+
+def _place(key: str, name: str) -> str | Path:
+    """The path that a setting names; the name of a ready model stands for itself."""
+    if key != "data" and name.strip() in ready.known():
+        return name.strip()
+    try:
+        return Path(name.strip()).expanduser().resolve()
+    except (OSError, RuntimeError):  # of a user who is not known
+        return name
+
+
+def as_begun(folder: Path, config: TrainConfig) -> tuple[TrainConfig, TrainConfig]:
+    """The settings of a run that goes on, as it has them and as they were asked for: either resumes it."""
+    try:
+        values = json.loads((folder / "environment.json").read_text(encoding="utf-8")).get("asked")
+    except (OSError, ValueError, AttributeError):  # an older run, or none
+        return config, config
+    asked = {k: values[k] for k in ADAPTED if isinstance(values, dict) and k in values}
+    if not asked:
+        return config, config
+    before = stored_config(folder)
+    own = {k: getattr(before, k) for k, value in asked.items() if getattr(config, k) == value}
+    return dataclasses.replace(config, **own), configuration.from_mapping(asked, config)
+
+
+def going_on(folder: Path, given: Mapping[str, Any]) -> TrainConfig:
+    """The settings of a stored run, over them what is given now, options one by one; `check_same` says what may differ."""
+    before = configuration.to_mapping(stored_config(folder))
+    options = {k: {**before[k], **configuration.group(given, k)} for k in configuration.GROUPS.values()}
+    said = {k: v for k, v in given.items() if not (k in ("method", "backbone") and v == AUTO)}
+    return configuration.from_mapping({**before, **said, **options})
+
+
+def stored_config(folder: Path) -> TrainConfig:
+    """The resolved configuration of a run."""
+    values = configuration.load(folder / "config.yaml")
+    return configuration.from_mapping({k: v for k, v in values.items() if k not in configuration.GONE})
+
+
+def steps_done(folder: Path) -> int:
+    """How many steps last.ckpt of a run has behind it."""
+    last = folder / "last.ckpt"
+    return checkpoint.load(last)[0].step if last.exists() else 0

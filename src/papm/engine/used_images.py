@@ -1,0 +1,152 @@
+"""images.csv of a run folder: the images of each split, with marks that tell them from others.
+
+A run goes on with the same images only, and a model is calibrated on images that it has not seen.
+"""
+
+from __future__ import annotations
+
+import csv
+import hashlib
+import io
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import BinaryIO, NamedTuple
+
+import numpy as np
+
+from papm.data.base import Dataset
+from papm.data.splits import Splits
+from papm.errors import ConfigError
+from papm.files import guarded, unguarded, write_text
+from papm.structures import Sample
+from papm.text import n_of
+
+NAME = "images.csv"
+KINDS = {"train": "training image", "val": "validation image", "test": "test image", "spare": "unused validation image"}
+PART, PARTS = 1 << 14, 4  # bytes: of a larger file four parts are read, since all of a large dataset would take minutes
+
+
+class Used(NamedTuple):
+    """An image of a run: a row of images.csv."""
+
+    split: str
+    image: str
+    file: str  # mark of its pixels
+    dots: str  # mark of its name, size and points
+
+
+def used(splits: Splits) -> list[Used]:
+    """The images of all splits, in their order."""
+    return [
+        Used(split, _readable(sample.name), file_mark(sample), dots_mark(sample))
+        for split, dataset in _parts(splits)
+        for sample in dataset
+    ]
+
+
+def _readable(name: str) -> str:
+    """A name as a file in UTF-8 can hold it."""
+    return name.encode(errors="surrogateescape").decode(errors="replace")
+
+
+def _parts(splits: Splits) -> Iterator[tuple[str, Dataset]]:
+    val = None if splits.monitor is splits.test else splits.monitor
+    for split, dataset in zip(KINDS, (splits.train, val, splits.test, splits.spare)):
+        if dataset is not None:
+            yield split, dataset
+
+
+def file_mark(sample: Sample) -> str:
+    """What tells the file of an image from others: its length and some of its bytes; of a drawn scene name, size and points."""
+    path = sample.published.path
+    if path is None:
+        return _hash(_dots(sample))[:12]
+    try:
+        with path.open("rb") as stream:
+            return _hash(_some_bytes(stream))[:12]
+    except OSError:  # reading the image says so, in a sentence
+        return ""
+
+
+def dots_mark(sample: Sample) -> str:
+    """What tells the annotation of an image from others."""
+    return _hash(_dots(sample))[:8]
+
+
+def _some_bytes(stream: BinaryIO) -> Iterator[bytes]:
+    """The length of a file and its bytes; of a large one parts from its first to its last byte."""
+    length = stream.seek(0, 2)
+    yield f"{length} ".encode()
+    stream.seek(0)
+    if length <= PART * PARTS:
+        yield stream.read()
+        return
+    for k in range(PARTS):
+        stream.seek(k * (length - PART) // (PARTS - 1))
+        yield stream.read(PART)
+
+
+def _dots(sample: Sample) -> Iterator[bytes]:
+    published = sample.published
+    yield f"{published.name} {tuple(published.size)} {published.count}".encode(errors="surrogateescape")
+    for values in (published.points, published.labels):
+        if values is not None:
+            yield np.ascontiguousarray(values.numpy()).tobytes()
+
+
+def _hash(parts: Iterable[bytes]) -> str:
+    made = hashlib.sha256()
+    for part in parts:
+        made.update(part)
+    return made.hexdigest()
+
+
+def write(folder: Path, rows: Iterable[Used]) -> None:
+    """Keep the images of a run in its folder."""
+    buffer = io.StringIO()
+    writer = csv.writer(buffer, lineterminator="\n")
+    writer.writerow(Used._fields)
+    writer.writerows(row._replace(image=guarded(row.image)) for row in rows)
+    write_text(folder / NAME, buffer.getvalue())
+
+
+def read(folder: Path) -> list[Used]:
+    """The images that a run was started with; none where an older papm started it."""
+    try:
+        with (folder / NAME).open(newline="", encoding="utf-8") as stream:
+            rows = [Used(r["split"], unguarded(r["image"]), r["file"], r["dots"]) for r in csv.DictReader(stream)]
+            return rows if all(isinstance(cell, str) for row in rows for cell in row) else []
+    except (OSError, ValueError, KeyError, TypeError, AttributeError, csv.Error):
+        return []
+
+
+def require_same(folder: Path, splits: Splits) -> None:
+    """Refuse to go on with other images than those that a run was started with: its figures would be of neither."""
+    before = read(folder)
+    if before and (found := difference(before, used(splits))):
+        raise ConfigError(f"{folder}: {found}; resume with the same images and dots, or choose another --out")
+
+
+def difference(before: list[Used], now: list[Used]) -> str:
+    """What is other than before, as the end of a sentence; nothing where all is as it was.
+
+    >>> a, b = Used("train", "a", "1", "1"), Used("train", "b", "2", "2")
+    >>> difference([a], [a, b]), difference([a, b], [b, a]), difference([a], [a])
+    ('was started with 1 training image, there are 2 now', 'its training images are in another order now', '')
+    """
+    for split, kind in KINDS.items():
+        then, there = ([row for row in rows if row.split == split] for rows in (before, now))
+        if len(then) != len(there):
+            return f"was started with {n_of(len(then), kind)}, there are {len(there)} now"
+        known, names = set(then), {row.image: row for row in then}
+        for row in there:
+            if row in known:
+                continue
+            own = names.get(row.image)
+            if own is None:
+                return f"was started without the {kind} {row.image}"
+            what = "file of the " if own.dots == row.dots else "annotation of the " if own.file == row.file else ""
+            return f"the {what}{kind} {row.image} is not the one that it was started with"
+        if then != there:
+            return f"its {kind}s are in another order now"
+    return ""

@@ -1,0 +1,71 @@
+"""The settings of a run that goes on."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from papm.config import TrainConfig
+from papm.data.spec import open_spec
+from papm.data.splits import Splits, choose
+from papm.engine import run_folder
+from papm.engine.build import resolve
+from papm.engine.resumed import check_same, going_on, steps_done
+from papm.errors import ConfigError
+
+SPEC = "synthetic:train=3,test=1,size=64,count=3-6"
+
+
+def config(**more: object) -> TrainConfig:
+    return resolve("hd-papm", "tiny", {"data": SPEC, "steps": 5, **more})
+
+
+def drawn() -> Splits:
+    return choose(open_spec(SPEC), "last", 0.1, 0)
+
+
+def test_what_is_not_given_is_as_it_was(tmp_path: Path) -> None:
+    before = config(loss={"sigma": 3.0}, network={"stride": 4}, init="pre")
+    run_folder.create(tmp_path, before)
+    assert going_on(tmp_path, {}) == before
+    assert going_on(tmp_path, {"method": "auto", "backbone": "auto", "workers": 0}).workers == 0
+    assert going_on(tmp_path, {"loss": {"sigma": 3}, "network": {}}) == before
+    with pytest.raises(ConfigError, match="was started with method=hd-papm, not gaussian"):
+        check_same(tmp_path, going_on(tmp_path, {"method": "gaussian"}))
+    with pytest.raises(ConfigError, match=r"was started with loss=.*3.*, not .*4"):
+        check_same(tmp_path, going_on(tmp_path, {"loss": {"sigma": 4}}))
+    with pytest.raises(ConfigError, match="did you mean 'steps'"):
+        going_on(tmp_path, {"stepps": 4})
+    assert steps_done(tmp_path) == 0
+
+
+@pytest.mark.parametrize("key", ["init", "weights", "teachers"])
+def test_one_file_has_many_names(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, key: str) -> None:
+    monkeypatch.chdir(tmp_path)
+    run_folder.create(tmp_path, config(**{key: "runs/pre"}))
+    for name in ("runs/pre", "./runs/pre", "runs/pre/", "runs/../runs/pre", str(tmp_path / "runs" / "pre")):
+        check_same(tmp_path, config(**{key: name}))
+    for name in ("runs/other", "pre", None if key != "teachers" else ""):
+        with pytest.raises(ConfigError, match=f"was started with {key}=runs/pre, not"):
+            check_same(tmp_path, config(**{key: name}))
+
+
+def test_a_ready_model_is_not_the_run_of_its_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    run_folder.create(tmp_path, config(init="cells"))
+    with pytest.raises(ConfigError, match=r"was started with init=cells, not \./cells"):
+        check_same(tmp_path, config(init="./cells"))
+
+
+def test_the_folder_of_the_data_may_change_where_the_images_are_known(tmp_path: Path) -> None:
+    run_folder.create(tmp_path, config(data="photos"))
+    run_folder.require_same(tmp_path, config(data="./photos/"))
+    with pytest.raises(ConfigError, match="was started with data=photos, not elsewhere"):
+        run_folder.require_same(tmp_path, config(data="elsewhere"), drawn())
+    run_folder.create(tmp_path, config(data="photos"), None, drawn())
+    run_folder.require_same(tmp_path, config(data="elsewhere"), drawn())
+    with pytest.raises(ConfigError, match="was started with 3 training images, there are 2 now"):
+        run_folder.require_same(tmp_path, config(), choose(open_spec(SPEC.replace("=3,", "=2,")), "last", 0.1, 0))
+    with pytest.raises(ConfigError, match="no run to resume"):
+        run_folder.require_same(tmp_path / "other", config(), drawn())

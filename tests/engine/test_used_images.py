@@ -1,0 +1,120 @@
+"""A run goes on with the images that it was started with, wherever they lie now."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+import shutil
+from pathlib import Path
+
+import pytest
+import torch
+from PIL import Image
+
+from papm import data
+from papm.data.base import Dataset
+from papm.data.splits import Splits
+from papm.engine import used_images
+from papm.engine.used_images import PART, PARTS, Used, difference, file_mark, require_same, used
+from papm.errors import ConfigError
+from papm.structures import Sample
+
+
+def images(folder: Path, number: int, seed: int = 0, side: int = 24) -> Path:
+    """Photos of noise in train/ and test/, each with three dots."""
+    draw = torch.Generator().manual_seed(seed)
+    for split in ("train", "test"):
+        (folder / split).mkdir(parents=True, exist_ok=True)
+        for k in range(number):
+            pixels = torch.randint(0, 256, (side, side, 3), dtype=torch.uint8, generator=draw)
+            Image.fromarray(pixels.numpy()).save(folder / split / f"{k}.bmp")  # all of one length
+            (folder / split / f"{k}.txt").write_text("3 4\n5 6\n7.5 8\n")
+    return folder
+
+
+def splits(folder: Path) -> Splits:
+    opened = data.open_spec(str(folder))
+    return Splits(opened["train"], opened["test"], opened["test"])
+
+
+@pytest.fixture
+def run(tmp_path: Path) -> Path:
+    """A run folder that was started with photos/."""
+    (tmp_path / "run").mkdir()
+    used_images.write(tmp_path / "run", used(splits(images(tmp_path / "photos", 3))))
+    return tmp_path / "run"
+
+
+def test_a_run_goes_on_with_its_images_also_in_another_folder(run: Path) -> None:
+    photos = run.parent / "photos"
+    require_same(run, splits(photos))
+    require_same(run, splits(Path(os.path.relpath(photos))))
+    shutil.move(photos, run.parent / "moved" / "there")
+    require_same(run, splits(run.parent / "moved" / "there"))
+
+
+def test_other_numbers_of_images_are_refused(run: Path) -> None:
+    photos = images(run.parent / "photos", 4)
+    with pytest.raises(ConfigError, match=r"run: was started with 3 training images, there are 4 now; resume with the"):
+        require_same(run, splits(photos))
+    shutil.rmtree(photos)
+    opened = splits(images(photos, 3))
+    with pytest.raises(ConfigError, match="was started with 3 test images, there are 0 now"):
+        require_same(run, Splits(opened.train, None, None))
+
+
+@pytest.mark.parametrize("side", [24, 400])
+def test_a_replaced_file_of_one_length_and_moved_dots_are_refused(tmp_path: Path, side: int) -> None:
+    photos = images(tmp_path / "photos", 3, side=side)
+    used_images.write(tmp_path, used(splits(photos)))
+    assert side == 24 or (photos / "test" / "1.bmp").stat().st_size > PART * PARTS
+    other = images(tmp_path / "other", 3, seed=1, side=side)
+    before = shutil.copy(photos / "test" / "1.bmp", tmp_path / "1.bmp")
+    shutil.copy(other / "test" / "1.bmp", photos / "test" / "1.bmp")
+    with pytest.raises(ConfigError, match="the file of the test image 1 is not the one that it was started with"):
+        require_same(tmp_path, splits(photos))
+    shutil.copy(before, photos / "test" / "1.bmp")
+    require_same(tmp_path, splits(photos))
+    (photos / "train" / "2.txt").write_text("3 4\n5 6\n7.5 8.5\n")
+    with pytest.raises(ConfigError, match="the annotation of the training image 2 is not the one"):
+        require_same(tmp_path, splits(photos))
+    (photos / "train" / "2.txt").write_text("3 4\n5 6\n7.5 8\n")
+    for ending in ("bmp", "txt"):
+        (photos / "train" / f"2.{ending}").rename(photos / "train" / f"new.{ending}")
+    with pytest.raises(ConfigError, match="was started without the training image new"):
+        require_same(tmp_path, splits(photos))
+
+
+def test_what_is_told_of_rows() -> None:
+    one, two, new = Used("train", "a", "1", "1"), Used("train", "b", "2", "2"), Used("train", "b", "3", "3")
+    held = Used("spare", "c", "4", "4")
+    assert difference([one, two], [one, two]) == ""
+    assert difference([one, two], [two, one]) == "its training images are in another order now"
+    assert difference([one, two], [one, new]) == "the training image b is not the one that it was started with"
+    assert difference([one], [one, held]) == "was started with 0 unused validation images, there are 1 now"
+
+
+def test_labels_and_drawn_scenes_have_marks_of_their_own() -> None:
+    drawn = Sample("a", lambda: torch.zeros(3, 8, 8, dtype=torch.uint8), torch.ones(2, 2), (8, 8))
+    labelled = dataclasses.replace(drawn, labels=torch.tensor([0, 1]))
+    moved = dataclasses.replace(drawn, points=torch.zeros(2, 2))
+    assert len({used_images.dots_mark(s) for s in (drawn, labelled, moved)}) == 3
+    assert len({file_mark(s) for s in (drawn, moved)}) == 2
+    assert file_mark(dataclasses.replace(drawn, source=Path("not-here.png"))) == ""
+
+
+def test_names_of_all_kinds_are_read_as_they_were_written(tmp_path: Path) -> None:
+    names = ["=1+1.png", 'a, "b"', "line\nbreak", "'quoted", "ü", "\udcff"]
+    samples = [Sample(name, lambda: torch.zeros(3, 8, 8), torch.ones(1, 2), (8, 8)) for name in names]
+    made = Splits(Dataset(samples), None, None)
+    used_images.write(tmp_path, used(made))
+    assert used_images.read(tmp_path) == used(made)
+    require_same(tmp_path, made)
+
+
+@pytest.mark.parametrize("content", [None, b"", b"\xff\xfe\x00", b"a,b\n1,2\n", b"split,image,file,dots\ntrain,a\n"])
+def test_a_run_of_an_older_papm_goes_on(tmp_path: Path, content: bytes | None) -> None:
+    if content is not None:
+        (tmp_path / used_images.NAME).write_bytes(content)
+    assert used_images.read(tmp_path) == []
+    require_same(tmp_path, Splits(Dataset([]), None, None))
