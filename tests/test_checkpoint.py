@@ -369,9 +369,13 @@ def test_a_run_folder_means_its_best_else_its_last(tmp_path: Path, caplog: pytes
     with pytest.raises(CheckpointError, match=r"neither best\.ckpt nor last\.ckpt"):
         resolve(tmp_path)
     (tmp_path / "last.ckpt").write_text("")
-    assert resolve(tmp_path).name == "last.ckpt" and "this run has not ended" in caplog.text
-    caplog.clear()
+    assert resolve(tmp_path).name == "last.ckpt" and not caplog.messages
+    (tmp_path / "config.yaml").write_text("")
+    assert resolve(tmp_path).name == "last.ckpt" and "this run has not ended; last.ckpt is used" in caplog.text
     (tmp_path / "best.ckpt").write_text("")
+    assert resolve(tmp_path).name == "best.ckpt" and "this run has not ended; best.ckpt is used" in caplog.text
+    caplog.clear()
+    (tmp_path / "result.json").write_text("")
     assert resolve(tmp_path).name == "best.ckpt" and not caplog.messages
     assert resolve(tmp_path / "x.ckpt") == tmp_path / "x.ckpt"
 

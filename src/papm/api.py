@@ -123,11 +123,16 @@ class Choice(Brief):
 
 
 def configure(
-    data: Data, method: str, backbone: str, settings: Mapping[str, Any], resumed: Path | None = None
+    data: Data,
+    method: str,
+    backbone: str,
+    settings: Mapping[str, Any],
+    resumed: Path | None = None,
+    on_download: Progress | None = None,
 ) -> Choice:
     """All settings of a run: the recipe of method and backbone, over it what is given, and `auto` for what is left open.
 
-    A run that is `resumed` from its folder has its own where nothing is given.
+    A run that is `resumed` from its folder has its own where nothing is given. `on_download` hears of weights that are fetched.
     """
     given = {k: v for k, v in settings.items() if not (k in auto.CHOSEN and v == AUTO)}
     named = next((d.name for d in data.values()), "") if isinstance(data, Mapping) else str(data)
@@ -154,19 +159,22 @@ def configure(
         if free and models.info(backbone).trunk is not None and "trunk" not in group(given, "network"):
             given = {"weights": "imagenet", **given}
     config = with_bounds(resolve(method, backbone, {**given, "data": named}))
-    if not isinstance(data, Mapping) and set(auto.CHOSEN) <= set(given):
+    starts = open_to_all and config.backbone == USUAL[False]
+    if not starts and not isinstance(data, Mapping) and set(auto.CHOSEN) <= set(given):
         return Choice(config, tuple(why))
     opened = data if isinstance(data, Mapping) else open_spec(config.data, **config.options)
     config, more = auto.select(config, given, opened)
     why += more
     splits = choose_splits(opened, config.select, config.val_fraction, config.seed)
     seen = auto.look(splits.train, "turn" not in given)
-    if open_to_all and config.backbone == USUAL[False]:
-        added, reason = head_start(splits.train)
-        given |= {k: v for k, v in added.items() if k != "backbone"}
-        made = resolve(method, added.get("backbone", backbone), {**given, "data": named})
-        config = dataclasses.replace(with_bounds(made), select=config.select)
-        why[:1] = [f"{config.method} with {config.backbone}: for a CPU", reason]
+    if starts:
+        added, reasons = head_start(splits.train, on_download)
+        backbone = added.pop("backbone", backbone)
+        given = {**added, **given}
+        config = dataclasses.replace(
+            with_bounds(resolve(method, backbone, {**given, "data": named})), select=config.select
+        )
+        why[:1] = [f"{config.method} with {config.backbone}: for a CPU", *reasons]
     config, more = auto.choose(config, given, seen)
     return Choice(config, (*why, *more), splits)
 

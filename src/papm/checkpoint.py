@@ -274,14 +274,14 @@ def resolve(path: Path) -> Path:
 
     A folder without checkpoints is no model: beside images in `cells`, the name still means the ready model.
     """
-    named = path.name == str(path) and path.name in ready.known()
+    named = path.name == str(path) and path.name in {*ready.known(), *ready.missing()}
     found = run_checkpoint(path) if path.is_dir() else path if path.exists() else None
     if found is None and (named or not path.exists()) and ready.is_name(path):
         return ready.find(path.name).path
     if path.is_dir() and found is None:
         raise CheckpointError(f"{path}: this folder holds neither best.ckpt nor last.ckpt")
-    if found is not None and path.is_dir() and found.name == "last.ckpt":
-        log.warning("%s: this run has not ended; its latest checkpoint is used", path)
+    if found is not None and (path / "config.yaml").is_file() and not (path / "result.json").is_file():
+        log.warning("%s: this run has not ended; %s is used", path, found.name)
     if named:
         log.warning(
             "%s: the %s here is used, not the ready model of that name", path, "folder" if path.is_dir() else "file"

@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+import dataclasses
 from pathlib import Path
 
 import pytest
 import torch
 from safetensors.torch import save_file
 
-from papm import api, data
+from papm import api, checkpoint, data, ready
 from papm.data.base import Dataset
 from papm.engine import head_start as module
-from papm.engine.head_start import ROUGHLY, error_of, head_start
+from papm.engine.head_start import ROUGHLY, STEPS, error_of, head_start
 from papm.models.trunks import parameter_shapes
 from papm.models.weights import WeightsUsed
+from papm.ready import Card, Ready
+from papm.structures import Sample
 
 CELLS = "synthetic:look=cells,train=4,test=1,size=128,count=8-20"
 CROWD = "synthetic:look=crowd,train=4,test=1,size=192"
@@ -28,14 +31,48 @@ def published(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Weights of `lite`, as if they had been downloaded."""
     file = tmp_path / "lite.safetensors"
     save_file({k: torch.zeros(shape) for k, shape in parameter_shapes("lite").items()}, file)
-    monkeypatch.setattr(module, "fetch", lambda arch: WeightsUsed(file, "0" * 64))
+    monkeypatch.setattr(module, "fetch", lambda arch, progress: WeightsUsed(file, "0" * 64))
     return file
 
 
 def test_images_that_the_model_of_cells_counts_start_from_it() -> None:
     assert error_of("cells", train(CELLS)) < ROUGHLY < error_of("cells", train(CROWD))
-    settings, reason = head_start(train(CELLS))
-    assert settings == {"init": "cells"} and "off by" in reason
+    settings, reasons = head_start(train(CELLS))
+    assert settings == {"init": "cells"} and "off by" in reasons[0]
+
+
+def test_only_what_lies_in_a_region_of_interest_is_compared() -> None:
+    def marked_in_a_part(sample: Sample) -> Sample:
+        region = torch.zeros(sample.size, dtype=torch.bool)
+        region[: sample.size[0] // 2] = True
+        inside = sample.points[:, 1] < sample.size[0] // 2
+        return dataclasses.replace(sample.keep(inside), roi_source=lambda: region)
+
+    part = Dataset([marked_in_a_part(s) for s in train(CELLS)])
+    assert error_of("cells", part) < ROUGHLY < error_of("cells", Dataset([without_region(s) for s in part]))
+
+
+def without_region(sample: Sample) -> Sample:
+    return dataclasses.replace(sample, roi_source=None)
+
+
+def test_a_ready_model_of_another_licence_is_named_and_not_taken(
+    published: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    spec, state = checkpoint.load(ready.find("cells").path)
+    own = tmp_path / "slides.safetensors"
+    checkpoint.save(own, spec, state, Card("cells on slides", "for research only").write())
+    models = {"cells": ready.find("cells").path, "slides": own}
+    monkeypatch.setattr(ready, "known", lambda: models)
+    monkeypatch.setattr(ready, "find", lambda name: Ready(name, models[name]))
+    errors = {"cells": 0.9, "slides": 0.2}
+    monkeypatch.setattr(module, "error_of", lambda name, images: errors[name])
+    settings, reasons = head_start(train(CROWD))
+    assert settings == {"backbone": "lite", "weights": "imagenet", "steps": STEPS}
+    said = "is off by 20 % on the training images: --init slides starts from it (its licence: for research only)"
+    assert reasons[-1] == f"the ready model slides {said}"
+    errors["slides"] = 0.6
+    assert len(head_start(train(CROWD))[1]) == 2
 
 
 def test_images_without_objects_are_of_nothing_known() -> None:
@@ -48,19 +85,26 @@ def test_the_middle_of_a_large_image_is_compared_with_the_points_there() -> None
 
 
 def test_other_images_get_a_network_that_knows_photographs(published: Path) -> None:
-    assert head_start(train(CROWD))[0] == {"backbone": "lite", "weights": "imagenet"}
+    assert head_start(train(CROWD))[0] == {"backbone": "lite", "weights": "imagenet", "steps": STEPS}
     chosen = api.configure(CROWD, "auto", "auto", {"device": "cpu", "seed": 3})
     config = chosen.config
     assert (config.backbone, config.weights, config.method, config.seed) == ("lite", "imagenet", "hd-papm", 3)
-    assert 600 <= config.steps <= 1000 and config.select == "last"
+    assert config.steps == STEPS and config.select == "last"
     assert chosen.why[0] == "hd-papm with lite: for a CPU" and chosen.why[1].startswith("weights=imagenet: ")
 
 
-def test_without_its_weights_the_small_network_is_trained_from_scratch() -> None:
-    settings, reason = head_start(train(CROWD))
-    assert settings == {} and "from scratch" in reason and "PAPM_OFFLINE is set" in reason
+def test_without_its_weights_the_small_network_is_trained_from_scratch(caplog: pytest.LogCaptureFixture) -> None:
+    settings, reasons = head_start(train(CROWD))
+    assert settings == {} and "from scratch" in reasons[0] and "PAPM_OFFLINE is set" in caplog.text
     chosen = api.configure(CROWD, "auto", "auto", {"device": "cpu"})
     assert (chosen.config.backbone, chosen.config.weights, chosen.config.init) == ("tiny", None, None)
+
+
+def test_all_that_auto_chooses_may_be_given(published: Path) -> None:
+    given = {"device": "cpu", "crop": 64, "batch": 2, "steps": 7, "select": "last", "turn": False}
+    for data_ in (CROWD, data.open_spec(CROWD)):
+        config = api.configure(data_, "auto", "auto", given).config
+        assert (config.backbone, config.weights, config.steps, config.crop) == ("lite", "imagenet", 7, 64)
 
 
 def test_what_is_given_is_not_changed(published: Path) -> None:

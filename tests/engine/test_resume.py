@@ -16,8 +16,9 @@ from typing import Any
 
 import pytest
 import torch
+from safetensors.torch import save_file
 
-from papm import checkpoint
+from papm import checkpoint, models
 from papm.engine import evaluate, ranks, run_folder, watch
 from papm.engine import train as engine
 from papm.engine.build import resolve
@@ -26,6 +27,7 @@ from papm.engine.keep import Keeper
 from papm.engine.log import Log
 from papm.engine.training import Training
 from papm.errors import CheckpointError, ConfigError, DataError
+from papm.models.weights import sha256_of
 from papm.predict.predictor import Counter
 
 SPEC = "synthetic:train=6,test=2,size=96,count=5-10"
@@ -276,6 +278,27 @@ def cut_short(tmp_path_factory: pytest.TempPathFactory) -> Path:
     with pytest.raises(MemoryError):
         engine.train(config(), folder, watcher=StopAt(5))
     return folder
+
+
+def test_a_dry_run_times_what_is_left(cut_short: Path) -> None:
+    found = dry_run(config(), steps=1, warmup=1, resumed=cut_short)
+    assert found["steps"] == 8 and found["evaluations"] == 3  # of 12 after 4: at 6, at 12, and the last figure
+    whole = dry_run(config(), steps=1, warmup=1)
+    assert whole["steps"] == 12 and whole["evaluations"] == 3
+
+
+def test_a_run_goes_on_without_the_weights_file_it_started_from(tmp_path: Path) -> None:
+    file, run = tmp_path / "start.safetensors", tmp_path / "run"
+    network = models.create("tiny")
+    save_file({k: v.contiguous() for k, v in network.state_dict().items()}, file)
+    with pytest.raises(MemoryError):
+        engine.train(config(weights=str(file)), run, watcher=StopAt(5))
+    used = sha256_of(file)
+    file.unlink()
+    made = engine.train(config(weights=str(file)), run, resume=True)
+    assert made.result is not None and made.result["weights_sha256"] == used
+    with pytest.raises(CheckpointError, match=r"start\.safetensors"):
+        engine.train(config(weights=str(file)), tmp_path / "another")
 
 
 @pytest.mark.slow

@@ -58,6 +58,25 @@ def test_a_ready_model_is_not_the_run_of_its_name(tmp_path: Path, monkeypatch: p
         check_same(tmp_path, config(init="./cells"))
 
 
+@pytest.mark.parametrize("spec", ["synthetic:train=3,test=1,size=64,count=3-6,noise=0.4", f"{SPEC},clutter=2"])
+def test_drawn_scenes_are_those_of_their_options(tmp_path: Path, spec: str) -> None:
+    """Options that leave every dot where it was change the pixels, of which there is no file."""
+    run_folder.create(tmp_path, config(), None, drawn())
+    check_same(tmp_path, config())
+    with pytest.raises(ConfigError, match="was started with data="):
+        check_same(tmp_path, config(data=spec))
+    with pytest.raises(ConfigError, match="was started with data="):
+        check_same(tmp_path, config(data=f"elsewhere+{spec}"))
+
+
+@pytest.mark.parametrize("name", ["result.json", "predictions.csv"])
+def test_a_file_of_somebody_else_is_not_written_over(tmp_path: Path, name: str) -> None:
+    (tmp_path / name).write_text("mine")
+    with pytest.raises(ConfigError, match=f"{name}: is not of a run, which would write over it; choose another --out"):
+        run_folder.check(tmp_path, config(), resume=False)
+    assert (tmp_path / name).read_text() == "mine"
+
+
 def test_the_folder_of_the_data_may_change_where_the_images_are_known(tmp_path: Path) -> None:
     run_folder.create(tmp_path, config(data="photos"))
     run_folder.require_same(tmp_path, config(data="./photos/"))
@@ -66,6 +85,8 @@ def test_the_folder_of_the_data_may_change_where_the_images_are_known(tmp_path: 
     run_folder.create(tmp_path, config(data="photos"), None, drawn())
     run_folder.require_same(tmp_path, config(data="elsewhere"), drawn())
     with pytest.raises(ConfigError, match="was started with 3 training images, there are 2 now"):
-        run_folder.require_same(tmp_path, config(), choose(open_spec(SPEC.replace("=3,", "=2,")), "last", 0.1, 0))
+        run_folder.require_same(
+            tmp_path, config(data="photos"), choose(open_spec(SPEC.replace("=3,", "=2,")), "last", 0.1, 0)
+        )
     with pytest.raises(ConfigError, match="no run to resume"):
         run_folder.require_same(tmp_path / "other", config(), drawn())

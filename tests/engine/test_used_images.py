@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import json
 import os
 import shutil
 from pathlib import Path
@@ -103,8 +104,38 @@ def test_labels_and_drawn_scenes_have_marks_of_their_own() -> None:
     assert file_mark(dataclasses.replace(drawn, source=Path("not-here.png"))) == ""
 
 
+def test_another_region_of_interest_is_refused(tmp_path: Path) -> None:
+    photos = images(tmp_path / "photos", 2)
+
+    def whole(right: int) -> dict[str, list[list[list[int]]]]:
+        return {"*": [[[0, 0], [right, 0], [right, 24], [0, 24]]]}
+
+    for regions in (whole(24), None):
+        if regions is None:
+            (photos / "roi.json").unlink()
+            (photos / "roi").mkdir()
+            Image.new("L", (24, 24), 255).save(photos / "roi" / "all.png")
+        else:
+            (photos / "roi.json").write_text(json.dumps(regions))
+        used_images.write(tmp_path, used(splits(photos)))
+        require_same(tmp_path, splits(photos))
+        if regions is None:
+            Image.new("L", (24, 24), 0).save(photos / "roi" / "all.png")
+        else:
+            (photos / "roi.json").write_text(json.dumps(whole(9)))
+        with pytest.raises(ConfigError, match="the annotation of the training image 0 is not the one"):
+            require_same(tmp_path, splits(photos))
+
+
+def test_a_region_of_ones_own_is_told_by_its_pixels() -> None:
+    plain = Sample("a", lambda: torch.zeros(3, 8, 8), torch.ones(1, 2), (8, 8))
+    regions = [torch.ones(8, 8, dtype=torch.bool), torch.eye(8, dtype=torch.bool)]
+    samples = [plain, *(dataclasses.replace(plain, roi_source=lambda r=r: r) for r in regions)]
+    assert len({used_images.dots_mark(s) for s in samples}) == 3
+
+
 def test_names_of_all_kinds_are_read_as_they_were_written(tmp_path: Path) -> None:
-    names = ["=1+1.png", 'a, "b"', "line\nbreak", "'quoted", "ü", "\udcff"]
+    names = ["=1+1.png", 'a, "b"', "line\nbreak", "old\rbreak", "'quoted", "ü", "\udcff"]
     samples = [Sample(name, lambda: torch.zeros(3, 8, 8), torch.ones(1, 2), (8, 8)) for name in names]
     made = Splits(Dataset(samples), None, None)
     used_images.write(tmp_path, used(made))
@@ -117,4 +148,4 @@ def test_a_run_of_an_older_papm_goes_on(tmp_path: Path, content: bytes | None) -
     if content is not None:
         (tmp_path / used_images.NAME).write_bytes(content)
     assert used_images.read(tmp_path) == []
-    require_same(tmp_path, Splits(Dataset([]), None, None))
+    require_same(tmp_path, splits(images(tmp_path / "photos", 1)))

@@ -130,3 +130,16 @@ def test_strips_give_the_maps_of_the_whole_image(strides: tuple[int, int], monke
         monkeypatch.setattr(layers, "SPAN", 1)  # strips of 96 rows
         for own, other in zip(made(images), whole, strict=True):
             torch.testing.assert_close(own, other, rtol=1e-5, atol=1e-5)
+
+
+def test_gradients_of_bf16_on_a_cpu_are_those_of_float32() -> None:
+    torch.manual_seed(0)
+    network, images = models.create("lite").train(), torch.rand(2, 3, 64, 64)
+    found = []
+    for half in (False, True):
+        network.zero_grad()
+        with torch.autocast("cpu", torch.bfloat16, enabled=half):
+            network(images).density.float().sum().backward()
+        found.append(torch.cat([p.grad.flatten() for p in network.parameters() if p.grad is not None]))
+    assert torch.nn.functional.cosine_similarity(*found, dim=0) > 0.99
+    assert found[1].norm() == pytest.approx(float(found[0].norm()), rel=0.02)

@@ -197,10 +197,13 @@ def test_nothing_is_downloaded_where_that_is_forbidden(published: Path, monkeypa
         CheckpointError, match=f"{published.name} is not in .*, and PAPM_OFFLINE is set; pass --weights"
     ):
         weights.fetch(ARCH)
-    monkeypatch.delenv(weights.OFFLINE)
+    monkeypatch.setenv(weights.OFFLINE, "0")
     there = weights.fetch(ARCH)
     monkeypatch.setenv(weights.OFFLINE, "1")
     assert weights.fetch(ARCH) == there
+    there.path.write_bytes(b"half")
+    with pytest.raises(CheckpointError, match=f"{published.name} is damaged, and PAPM_OFFLINE is set"):
+        weights.fetch(ARCH)
 
 
 def test_a_connection_that_breaks_leaves_nothing(

@@ -89,6 +89,9 @@ def test_what_is_not_here_says_what_to_do(installed: Path, monkeypatch: pytest.M
         CheckpointError, match="package papm-models, which is not installed; pip install packages/papm-models"
     ):
         checkpoint.resolve(Path("crowd"))
+    Path("crowd").mkdir()  # of images, say
+    with pytest.raises(CheckpointError, match="package papm-models, which is not installed"):
+        checkpoint.resolve(Path("crowd"))
     assert set(ready.missing()) == {"crowd", "vehicles"}
 
 

@@ -29,7 +29,9 @@ def train(
         str | None,
         Option(help="What the network learns (docs/guide/training.md); by default al-papm on a GPU, else hd-papm."),
     ] = None,
-    backbone: Annotated[str | None, Option(help="The network; by default dinov2 on a GPU, tiny on a CPU.")] = None,
+    backbone: Annotated[
+        str | None, Option(help="The network; by default dinov2 on a GPU, on a CPU lite, or tiny for cells.")
+    ] = None,
     weights: Annotated[str | None, Option(help="imagenet, or a .safetensors/.pth file for the trunk.")] = None,
     init: Annotated[str | None, Option(help="A papm checkpoint to start from.")] = None,
     out: Annotated[Path, Option(help="The run folder.")] = Path("runs/run"),
@@ -52,9 +54,11 @@ def train(
     asked = {"method": method, "backbone": backbone, "weights": weights, "init": init}
     given = _given(config, {k: v for k, v in asked.items() if v is not None}, settings)
     kind, network = (str(given.get(key, api.AUTO)) for key in ("method", "backbone"))
-    look = partial(api.configure, data, kind, network, given, out if resume else None)
     try:
-        with ui.err.status("looking at the data"):
+        with ui.bar() as progress:
+            progress.add_task("looking at the data", total=None, note="")
+            resumed = out if resume else None
+            look = partial(api.configure, data, kind, network, given, resumed, downloads(progress))
             chosen = meeting.met(look, out) if dry_run else look()
     except meeting.Disagreement:
         if is_first_process():
@@ -62,7 +66,7 @@ def train(
         raise Exit(2) from None
     resolved = chosen.config
     if dry_run:
-        _estimate(chosen, out if resume else None, json)
+        _estimate(chosen, resumed, json)
         return
     advice = [] if resume else [*chosen.why, *before_training(resolved)]
     with ui.bar() as progress:

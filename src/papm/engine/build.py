@@ -160,11 +160,12 @@ def build_network(
 ) -> Network:
     """The network of a configuration, with trunk weights (`progress` hears of their download) or a checkpoint to start from.
 
-    A run that `goes_on` has its weights in last.ckpt, and no need of the model that it once started from.
+    A run that `goes_on` has its weights in last.ckpt, and no need of the file or the model that it once started from.
     """
     torch.manual_seed(config.seed)
     inference = inference_of(config, splits)
-    network = models.create(config.backbone, config.weights, progress=progress, inference=inference, **config.network)
+    weights = None if goes_on else config.weights
+    network = models.create(config.backbone, weights, progress=progress, inference=inference, **config.network)
     if config.init is not None and not goes_on:
         file = model_file(config.init)
         spec, state = checkpoint.load(file)

@@ -11,6 +11,7 @@ from typing import Any
 from papm import checkpoint, ready
 from papm import config as configuration
 from papm.config import TrainConfig
+from papm.data.several import parts_of
 from papm.engine import used_images
 from papm.engine.start import AUTO
 from papm.errors import ConfigError
@@ -19,8 +20,8 @@ from papm.untrusted import brief
 # What a run may change of what was asked for: a smaller batch where memory holds no larger one, a slower trunk where maps
 # became empty.
 ADAPTED = ("batch", "trunk_lr")
-# What may change between the parts of one run without making it another run. The folder of the data may too, where images.csv
-# says which images they are.
+# What may change between the parts of one run without making it another run. The folder of the data may too, where
+# used_images.csv says which images they are; drawn scenes have no files, and are told by what they are drawn from.
 FREE = {"device", "workers", "cache", "compile", "graph", "log_every", "save_every", "eval_every"}
 PATHS = {"data", "init", "weights", "teachers"}  # one file or folder has many names
 
@@ -31,9 +32,9 @@ def check_same(folder: Path, config: TrainConfig) -> None:
     old, new = configuration.to_mapping(before), configuration.to_mapping(config)
     if before.batch * before.devices == config.batch * config.devices:  # the same crops, on other processes
         old |= {"batch": config.batch, "devices": config.devices}
-    known = bool(used_images.read(folder))
+    moved = bool(used_images.read(folder)) and not (drawn(before.data) or drawn(config.data))
     for key, value in new.items():
-        if key in FREE or (key == "data" and known) or _same(key, old[key], value):
+        if key in FREE or (key == "data" and moved) or _same(key, old[key], value):
             continue
         then, now = brief(old[key]), brief(value)
         raise ConfigError(f"{folder}: was started with {key}={then}, not {now}; resume without changing it")
@@ -56,12 +57,14 @@ def _place(key: str, name: str) -> str | Path:
         return name
 
 
+def drawn(spec: str) -> bool:
+    """Whether data, or a part of it, is drawn by papm."""
+    return any(part.partition(":")[0] == "synthetic" for part in parts_of(spec))
+
+
 def as_begun(folder: Path, config: TrainConfig) -> tuple[TrainConfig, TrainConfig]:
     """The settings of a run that goes on, as it has them and as they were asked for: either resumes it."""
-    try:
-        values = json.loads((folder / "environment.json").read_text(encoding="utf-8")).get("asked")
-    except (OSError, ValueError, AttributeError):  # an older run, or none
-        return config, config
+    values = _environment(folder).get("asked")
     asked = {k: values[k] for k in ADAPTED if isinstance(values, dict) and k in values}
     if not asked:
         return config, config
@@ -76,6 +79,21 @@ def going_on(folder: Path, given: Mapping[str, Any]) -> TrainConfig:
     options = {k: {**before[k], **configuration.group(given, k)} for k in configuration.GROUPS.values()}
     said = {k: v for k, v in given.items() if not (k in ("method", "backbone") and v == AUTO)}
     return configuration.from_mapping({**before, **said, **options})
+
+
+def weights_used(folder: Path) -> str | None:
+    """The SHA-256 of the weights file that the trunk of a run started from; None where there was none."""
+    value = _environment(folder).get("weights_sha256")
+    return value if isinstance(value, str) else None
+
+
+def _environment(folder: Path) -> dict[str, Any]:
+    """environment.json; nothing where it cannot be read."""
+    try:
+        values = json.loads((folder / "environment.json").read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return {}
+    return values if isinstance(values, dict) else {}
 
 
 def stored_config(folder: Path) -> TrainConfig:

@@ -1,6 +1,6 @@
 """The folder of a training run: what was asked, on what machine, what came out.
 
-config.yaml  environment.json  images.csv  metrics.csv  tensorboard/  last.ckpt  best.ckpt  result.json  predictions.csv
+config.yaml  environment.json  used_images.csv  metrics.csv  tensorboard/  last.ckpt  best.ckpt  result.json  predictions.csv
 report.html
 """
 
@@ -38,8 +38,9 @@ log = logging.getLogger(__name__)
 
 MARKS = ("config.yaml", "last.ckpt", "best.ckpt", "metrics.csv")
 # What a run writes, in the order in which it can be taken back: with config.yaml alone a run can still be resumed.
+RESULTS = ("result.json", "predictions.csv")
 FILES = (
-    "result.json", "predictions.csv", "metrics.csv", "last.ckpt", "best.ckpt", "environment.json", used_images.NAME,
+    *RESULTS, "metrics.csv", "last.ckpt", "best.ckpt", "environment.json", used_images.NAME,
     "config.yaml",
 )  # fmt: skip
 
@@ -50,6 +51,8 @@ def check(folder: Path, config: TrainConfig, resume: bool, splits: Splits | None
         raise ConfigError(f"{folder}: this folder holds a run already; go on with --resume, or choose another --out")
     if folder.exists() and not folder.is_dir():
         raise ConfigError(f"{folder}: is a file, not a folder")
+    if not resume and (own := next((n for n in RESULTS if (folder / n).exists()), None)):
+        raise ConfigError(f"{folder / own}: is not of a run, which would write over it; choose another --out")
     if resume:
         require_same(folder, config, splits)
         for draft in folder.glob(".*.tmp"):  # of a checkpoint that a killed process was writing
@@ -113,9 +116,15 @@ def discard(folder: Path, before: Collection[str]) -> None:
         folder.rmdir()
 
 
-def create(folder: Path, config: TrainConfig, asked: TrainConfig | None = None, splits: Splits | None = None) -> None:
-    """A new run: its images, its configuration, which may be another than what was `asked` for, and environment; nothing of an
-    attempt that came before.
+def create(
+    folder: Path,
+    config: TrainConfig,
+    asked: TrainConfig | None = None,
+    splits: Splits | None = None,
+    weights_sha256: str | None = None,
+) -> None:
+    """A new run: its images, its configuration, which may be another than what was `asked` for, and environment, with the
+    weights file that its trunk starts from; nothing of an attempt that came before.
     """
     for name in FILES:
         (folder / name).unlink(missing_ok=True)
@@ -125,7 +134,8 @@ def create(folder: Path, config: TrainConfig, asked: TrainConfig | None = None, 
         used_images.write(folder, used_images.used(splits))
     write_text(folder / "config.yaml", configuration.to_yaml(config))
     wanted = {} if asked is None else {k: v for k in ADAPTED if (v := getattr(asked, k)) != getattr(config, k)}
-    write_json(folder / "environment.json", environment() | ({"asked": wanted} if wanted else {}))
+    more = {"weights_sha256": weights_sha256, **({"asked": wanted} if wanted else {})}
+    write_json(folder / "environment.json", environment() | more)
 
 
 def revision() -> str:

@@ -163,8 +163,9 @@ def _train(
         counting.load(device)
         watched = None if splits.monitor is None else Watched(splits.monitor, device)
         settle_norms(network, splits.train, device)
+        weights = resumed.weights_used(folder) if goes_on else network.weights_sha256
         if fresh and is_first_process():
-            run_folder.create(folder, config, asked, splits)
+            run_folder.create(folder, config, asked, splits, weights)
         if watcher is not None and is_first_process():
             watcher.on_start(splits.sizes)
         spec = ModelSpec(
@@ -197,7 +198,7 @@ def _train(
         last = Weights(training.done, training.weights())
         try:
             with interruptible():
-                result = finish(config, folder, splits, record, device, last, started, network.weights_sha256, asked)
+                result = finish(config, folder, splits, record, device, last, started, weights, asked)
         except KeyboardInterrupt:
             return interrupted
         return RunResult(folder, training.done, False, result, splits.test or splits.monitor)

@@ -1,4 +1,4 @@
-"""images.csv of a run folder: the images of each split, with marks that tell them from others.
+"""used_images.csv of a run folder: the images of each split, with marks that tell them from others.
 
 A run goes on with the same images only, and a model is calibrated on images that it has not seen.
 """
@@ -6,13 +6,15 @@ A run goes on with the same images only, and a model is calibrated on images tha
 from __future__ import annotations
 
 import csv
+import functools
 import hashlib
 import io
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
-from typing import BinaryIO, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
+from torch import Tensor
 
 from papm.data.base import Dataset
 from papm.data.splits import Splits
@@ -21,7 +23,7 @@ from papm.files import guarded, unguarded, write_text
 from papm.structures import Sample
 from papm.text import n_of
 
-NAME = "images.csv"
+NAME = "used_images.csv"
 KINDS = {"train": "training image", "val": "validation image", "test": "test image", "spare": "unused validation image"}
 PART, PARTS = 1 << 14, 4  # bytes: of a larger file four parts are read, since all of a large dataset would take minutes
 
@@ -32,7 +34,7 @@ class Used(NamedTuple):
     split: str
     image: str
     file: str  # mark of its pixels
-    dots: str  # mark of its name, size and points
+    dots: str  # mark of its name, size, points and region of interest
 
 
 def used(splits: Splits) -> list[Used]:
@@ -46,7 +48,7 @@ def used(splits: Splits) -> list[Used]:
 
 def _readable(name: str) -> str:
     """A name as a file in UTF-8 can hold it."""
-    return name.encode(errors="surrogateescape").decode(errors="replace")
+    return name.encode(errors="surrogateescape").decode(errors="replace").replace("\r", "\ufffd")
 
 
 def _parts(splits: Splits) -> Iterator[tuple[str, Dataset]]:
@@ -62,8 +64,7 @@ def file_mark(sample: Sample) -> str:
     if path is None:
         return _hash(_dots(sample))[:12]
     try:
-        with path.open("rb") as stream:
-            return _hash(_some_bytes(stream))[:12]
+        return _hash(_some_bytes(path))[:12]
     except OSError:  # reading the image says so, in a sentence
         return ""
 
@@ -73,25 +74,40 @@ def dots_mark(sample: Sample) -> str:
     return _hash(_dots(sample))[:8]
 
 
-def _some_bytes(stream: BinaryIO) -> Iterator[bytes]:
+def _some_bytes(path: Path) -> Iterator[bytes]:
     """The length of a file and its bytes; of a large one parts from its first to its last byte."""
-    length = stream.seek(0, 2)
-    yield f"{length} ".encode()
-    stream.seek(0)
-    if length <= PART * PARTS:
-        yield stream.read()
-        return
-    for k in range(PARTS):
-        stream.seek(k * (length - PART) // (PARTS - 1))
-        yield stream.read(PART)
+    with path.open("rb") as stream:
+        length = stream.seek(0, 2)
+        yield f"{length} ".encode()
+        stream.seek(0)
+        if length <= PART * PARTS:
+            yield stream.read()
+            return
+        for k in range(PARTS):
+            stream.seek(k * (length - PART) // (PARTS - 1))
+            yield stream.read(PART)
 
 
 def _dots(sample: Sample) -> Iterator[bytes]:
     published = sample.published
     yield f"{published.name} {tuple(published.size)} {published.count}".encode(errors="surrogateescape")
-    for values in (published.points, published.labels):
+    for values in (published.points, published.labels, published.extents):
         if values is not None:
             yield np.ascontiguousarray(values.numpy()).tobytes()
+    if published.roi_source is not None:
+        yield from _region(published.roi_source)
+
+
+def _region(source: Callable[[], Tensor]) -> Iterator[bytes]:
+    """What tells a region of interest from others: the mask file or the polygons that it is read from, else its pixels."""
+    if not isinstance(source, functools.partial):
+        yield np.packbits(source().numpy()).tobytes()
+        return
+    for value in source.args:
+        if isinstance(value, Path):
+            yield from _some_bytes(value)
+        elif isinstance(value, list):  # of corners
+            yield from (np.ascontiguousarray(polygon).tobytes() for polygon in value)
 
 
 def _hash(parts: Iterable[bytes]) -> str:

@@ -108,11 +108,11 @@ def fetch(arch: str, progress: Progress | None = None) -> WeightsUsed:
         digest = sha256_of(path)
         if digest.startswith(published.sha256):
             return WeightsUsed(path, digest)
+    if os.environ.get(OFFLINE, "").lower() not in ("", "0", "false", "no"):
+        fault = f"{path} is damaged" if path.is_file() else f"{path.name} is not in {path.parent}"
+        raise CheckpointError(f"{fault}, and {OFFLINE} is set; pass --weights PATH, or unset it")
+    if path.is_file():
         log.warning("%s is damaged and will be downloaded again", path)
-    if os.environ.get(OFFLINE):
-        raise CheckpointError(
-            f"{path.name} is not in {path.parent}, and {OFFLINE} is set; pass --weights PATH, or unset it"
-        )
     part = path.with_name(f"{path.name}.{os.getpid()}.part")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)

@@ -1,0 +1,25 @@
+"""From what a user asked for to the parts of a run."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from papm.config import TrainConfig
+from papm.engine.build import counting_precision, precision_of
+
+CPU = torch.device("cpu")
+
+
+@pytest.mark.parametrize(("amx", "steps"), [(True, "bf16"), (False, "32")])
+def test_a_cpu_trains_in_bf16_where_it_has_units_for_it_and_counts_in_float32(
+    monkeypatch: pytest.MonkeyPatch, amx: bool, steps: str
+) -> None:
+    monkeypatch.setattr(torch.cpu, "_is_amx_tile_supported", lambda: amx, raising=False)
+    assert precision_of(TrainConfig(), CPU) == steps and counting_precision(TrainConfig(), CPU) == "32"
+
+
+@pytest.mark.parametrize(("asked", "given"), [("16", "bf16"), ("bf16", "bf16"), ("32", "32")])
+def test_a_precision_that_is_asked_for_is_that_of_evaluations_too(asked: str, given: str) -> None:
+    config = TrainConfig(precision=asked)
+    assert precision_of(config, CPU) == counting_precision(config, CPU) == given
