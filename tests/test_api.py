@@ -17,6 +17,7 @@ from safetensors.torch import save_file
 import papm
 from papm import api, ready
 from papm.checkpoint import ModelSpec
+from papm.engine import choice
 from papm.engine.build import build_network
 from papm.errors import CheckpointError, ConfigError, DataError
 from papm.models.trunks import parameter_shapes
@@ -107,7 +108,7 @@ def test_weights_that_cannot_be_read_are_refused_in_a_sentence(tmp_path: Path) -
 
 
 def test_options_that_the_usual_network_of_a_gpu_lacks_are_those_of_vgg19(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(api, "pick_device", lambda name: torch.device("cuda"))
+    monkeypatch.setattr(choice, "pick_device", lambda name: torch.device("cuda"))
     for network, backbone in (({"stride": 4}, "vgg19"), ({"activation": "abs"}, "dinov2"), ({}, "dinov2")):
         assert (
             api.configure(SPEC, "auto", "auto", {"network": network, "weights": "imagenet"}).config.backbone == backbone
