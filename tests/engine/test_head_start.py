@@ -69,8 +69,8 @@ def test_a_ready_model_of_another_licence_is_named_and_not_taken(
     monkeypatch.setattr(module, "error_of", lambda name, images: errors[name])
     settings, reasons = head_start(train(CROWD))
     assert settings == {"backbone": "lite", "weights": "imagenet", "steps": STEPS}
-    said = "is off by 20 % on the training images: --init slides starts from it (its licence: for research only)"
-    assert reasons[-1] == f"the ready model slides {said}"
+    said = "the ready model slides is off by 20 % on the training images (its licence: papm models info slides)"
+    assert reasons[-1] == f"without a training, {said}"
     errors["slides"] = 0.6
     assert len(head_start(train(CROWD))[1]) == 2
 

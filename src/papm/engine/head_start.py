@@ -52,18 +52,17 @@ def _counts(off: float) -> str:
 
 
 def _others(images: Dataset) -> list[str]:
-    """The ready model that counts these images best, where one does roughly: to be asked for, as its licence is its own."""
+    """The ready model that counts these images best, where one does roughly: named only, as its licence is its own."""
     found = []
     for name in set(ready.known()) - {CELLS}:
         try:
-            found.append((error_of(name, images), name, ready.find(name).card.licence))
+            found.append((error_of(name, images), name))
         except PapmError as error:  # an installed model that cannot be read is no reason not to train
             log.warning("%s", error)
-    off, name, licence = min(found, default=(float("inf"), "", ""))
+    off, name = min(found, default=(float("inf"), ""))
     if off > ROUGHLY:
         return []
-    licence = licence or "none is given"
-    return [f"the ready model {name} {_counts(off)}: --init {name} starts from it (its licence: {licence})"]
+    return [f"without a training, the ready model {name} {_counts(off)} (its licence: papm models info {name})"]
 
 
 def error_of(name: str, images: Dataset) -> float:

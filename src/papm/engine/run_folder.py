@@ -12,6 +12,7 @@ import io
 import logging
 import os
 import platform
+import re
 import shutil
 import subprocess
 import sys
@@ -139,18 +140,22 @@ def create(
 
 
 def revision() -> str:
-    """The git revision of the source tree, with a plus sign when it has uncommitted changes; else the version."""
+    """The git revision of the source tree, with a plus sign when it has uncommitted changes; of a tree without git, as in a
+    container, PAPM_REVISION; else the version.
+    """
     here = Path(__file__).resolve().parent
+    told = os.environ.get("PAPM_REVISION", "")
+    without_git = told if re.fullmatch(r"[\w.+-]{1,40}", told) else __version__
     try:
         top = subprocess.run(["git", "rev-parse", "HEAD"], cwd=here, capture_output=True, text=True, timeout=5)
         if top.returncode:
-            return __version__
+            return without_git
         dirty = subprocess.run(
             ["git", "status", "--porcelain", "-uno"], cwd=here, capture_output=True, text=True, timeout=5
         )
         return top.stdout.strip()[:12] + ("+" if dirty.stdout.strip() else "")
     except (OSError, subprocess.SubprocessError):
-        return __version__
+        return without_git
 
 
 def hardware(device: torch.device | None = None) -> str:
