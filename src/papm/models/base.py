@@ -65,7 +65,8 @@ class Network(nn.Module):
     def framed(self, images: Tensor, frame: int) -> Tensor:
         """Checked images with `frame` px of the mean colour around them, and padded to what the layers need."""
         check_images(images)
-        return pad_to_multiple(add_frame(images, frame), self.multiple, frame > 0)
+        narrowest = 2 * self.multiple if in_half_on_cpu(images) else 0
+        return pad_to_multiple(add_frame(images, frame), self.multiple, frame > 0, narrowest)
 
     @property
     def trunk(self) -> nn.Module | None:
@@ -142,8 +143,17 @@ def check_images(images: Tensor) -> None:
         raise DataError(f"a network takes normalised floating-point images, not {images.dtype}; divide by 255 first")
 
 
-def pad_to_multiple(images: Tensor, multiple: int, framed: bool = False) -> Tensor:
-    """The image mirrored at its last row and column until both sides are multiples of `multiple`.
+def in_half_on_cpu(images: Tensor) -> bool:
+    """Whether a CPU computes in half precision, where oneDNN 3.12 with AMX gets maps one cell wide wrong.
+
+    Any strided convolution with such an output gives other numbers than it should, and not a number at times.
+    """
+    half = images.dtype in (torch.float16, torch.bfloat16) or torch.is_autocast_enabled("cpu")
+    return images.device.type == "cpu" and half
+
+
+def pad_to_multiple(images: Tensor, multiple: int, framed: bool = False, narrowest: int = 0) -> Tensor:
+    """The image mirrored at its last row and column until both sides are multiples of `multiple`, the width at least `narrowest`.
 
     A strip of one colour would be an edge that no training crop has, where networks see objects or miss them
     (docs/notebook/image-borders.md). Around images that are `framed` in the mean colour, as in training, the frame goes on:
@@ -155,6 +165,8 @@ def pad_to_multiple(images: Tensor, multiple: int, framed: bool = False) -> Tens
     height, width = images.shape[-2:]
     bottom = (height + multiple - 1) // multiple * multiple - height
     right = (width + multiple - 1) // multiple * multiple - width
+    if narrowest:
+        right = max(right, narrowest - width)
     # An exported program must hold the padding even if the example image needs none; elsewhere a copy is saved.
     if not (_is_exporting() or bottom or right):
         return images
