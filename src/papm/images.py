@@ -42,7 +42,6 @@ UNREAD_SUFFIXES = frozenset(
     | {".czi", ".lif", ".nd2", ".oib", ".oif", ".vsi", ".svs", ".ndpi", ".dcm"}
 )
 MAX_PIXELS = 500_000_000  # 1.5 GB decoded; PAPM_MAX_PIXELS in the environment overrides it
-
 DARK = 64  # of 256 levels: where the brightest pixel lies below, three quarters of them say nothing
 
 KINDS = ("JPEG", "PNG", "BMP", "TIFF", "WebP")
@@ -148,9 +147,25 @@ def find_images(folder: str | Path, recursive: bool = False) -> list[Path]:
     return _named(Path(folder), is_image_name, recursive)
 
 
+def count_images(folder: str | Path) -> int:
+    """The number of image files in a folder, without the time that it takes to sort them."""
+    return len(_fitting(Path(folder), is_image_name))
+
+
 def find_unread(folder: str | Path) -> list[Path]:
-    """Files of a folder that are images by their names, in formats that are not read."""
-    return _named(Path(folder), is_unread_name)
+    """Files of a folder that are images by their names, in formats that are not read; not those with a copy that is."""
+    found = _named(Path(folder), is_unread_name)
+    return without_copies(found, _fitting(Path(folder), is_image_name)) if found else []
+
+
+def without_copies(unread: Iterable[Path], read: Iterable[Path]) -> list[Path]:
+    """The files without an image of the same name beside them, as a phone's HEIC has its JPEG and a camera's RAW too.
+
+    >>> without_copies([Path("a/1.HEIC"), Path("a/2.HEIC"), Path("b/1.CR2")], [Path("a/1.jpg")])
+    [PosixPath('a/2.HEIC'), PosixPath('b/1.CR2')]
+    """
+    copies = {p.with_suffix("") for p in read}
+    return [p for p in unread if p.with_suffix("") not in copies]
 
 
 def passed_over(files: Iterable[Path]) -> str:
@@ -164,8 +179,7 @@ def passed_over(files: Iterable[Path]) -> str:
     kinds = Counter(p.suffix.lower() for p in files)
     if not kinds:
         return ""
-    what, them = ("file was", "it") if kinds.total() == 1 else ("files were", "them")
-    its = "its" if kinds.total() == 1 else "their"
+    what, them, its = ("file was", "it", "its") if kinds.total() == 1 else ("files were", "them", "their")
     listed = ", ".join(f"{suffix} ({number})" for suffix, number in kinds.most_common())
     return f"{kinds.total():,} {what} passed over, as {its} format is not read: {listed}; save {them} as JPEG or PNG"
 
@@ -203,17 +217,18 @@ def natural_key(text: str) -> tuple[list[tuple[int, int, str]], str]:
 
 def _named(folder: Path, fits: Callable[[str], bool], recursive: bool = False) -> list[Path]:
     """Files of a folder whose names fit, in natural order."""
+    return sorted(_fitting(folder, fits, recursive), key=lambda p: natural_key(p.relative_to(folder).as_posix()))
+
+
+def _fitting(folder: Path, fits: Callable[[str], bool], recursive: bool = False) -> list[Path]:
+    """The same in no order; a broken link is a missing image, not no image."""
     try:
-        # A broken link is a missing image, not no image.
         if recursive:
-            items = [p for p in folder.rglob("*") if fits(p.name) and (p.is_file() or p.is_symlink())]
-        else:
-            with os.scandir(folder) as found:  # knows files without a look at each of thousands
-                names = [f.name for f in found if fits(f.name) and (f.is_file() or f.is_symlink())]
-            items = [folder / name for name in names]
+            return [p for p in folder.rglob("*") if fits(p.name) and (p.is_file() or p.is_symlink())]
+        with os.scandir(folder) as found:  # knows files without a look at each of thousands
+            return [folder / f.name for f in found if fits(f.name) and (f.is_file() or f.is_symlink())]
     except OSError as e:
         raise DataError(f"{folder}: cannot list this folder ({e.strerror or e})") from e
-    return sorted(items, key=lambda p: natural_key(p.relative_to(folder).as_posix()))
 
 
 _lock = threading.Lock()

@@ -30,6 +30,13 @@ def test_fractions_are_refused() -> None:
         require_pixels(made(FRACTIONS, [], FRACTIONS))
 
 
+@pytest.mark.parametrize("beyond", [[1.0004, 0.5], [0.3, -0.002], [-0.5, 0.5], [1.9, 0.1]])
+def test_one_fraction_beyond_the_border_does_not_make_pixels_of_the_others(beyond: list[float]) -> None:
+    dataset = made(FRACTIONS, FRACTIONS, [beyond])
+    low, high = min(0.0, *beyond), max(1.0, *beyond)
+    assert f"all 5 points lie between {low:g} and {high:g}, fractions of the image" in complaint(dataset)
+
+
 @pytest.mark.parametrize(
     "dataset",
     [
@@ -38,7 +45,8 @@ def test_fractions_are_refused() -> None:
         made([[0.5, 0.5]]),
         made([[0.5, 0.5]], [[0.2, 0.2]], []),
         made(FRACTIONS, FRACTIONS, [[20.0, 1.0]]),
-        made(FRACTIONS, FRACTIONS, [[-0.5, 0.5]]),
+        made(FRACTIONS, FRACTIONS, [[-1.0, 0.5]]),
+        made(FRACTIONS, FRACTIONS, [[2.0, 0.5]]),
         made(FRACTIONS, FRACTIONS, size=(8, 8)),
     ],
 )

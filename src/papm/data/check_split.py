@@ -10,7 +10,7 @@ from pathlib import Path
 from papm.data.base import Reader
 from papm.data.check_image import Seen, is_blank
 from papm.data.findings import Finding, Severity
-from papm.data.fractions import are_fractions
+from papm.data.fractions import are_fractions, span
 from papm.text import n_of
 
 ENOUGH = 20  # points; fewer may be whole numbers by chance or because somebody typed them
@@ -94,9 +94,10 @@ def _blank_files(split: Split) -> Iterator[Finding]:
 
 
 def _fractions(split: Split) -> Iterator[Finding]:
-    """Points within one pixel of the corner of images that are larger than that."""
+    """Points beside the corner of images that are larger than that."""
     if are_fractions((s.points, s.size) for s in split.parsed):
-        message = "all coordinates are between 0 and 1: fractions of the image, where pixels are wanted?"
+        where = span([s.points for s in split.parsed])
+        message = f"all coordinates are {where}: fractions of the image, where pixels are wanted?"
         yield split.finding(split.severity, f"split '{split.name}': {message}")
 
 

@@ -22,13 +22,13 @@ from papm.data.formats import shapes
 from papm.data.formats.base import NO, SURELY, Context, PerImage, Points, register
 from papm.data.formats.items import Item, all_classes, put_text
 from papm.data.formats.txt import head_lines, listed_names
+from papm.data.fractions import MOST
 from papm.data.readers.faults import AnnotationError, Fault, coordinate, read_text
 from papm.errors import DataError
 
 _NAME_FILES = ("data.yaml", "data.yml", "dataset.yaml", "classes.txt", "obj.names")
 _MAX_YAML_BYTES = 1_000_000
 _MOST_NAMES = 100_000  # classes that are worth naming
-_MOST = 2.0  # a fraction of the image; a box that leaves it may pass 1 a little, pixels pass it by far
 
 
 @register
@@ -118,7 +118,7 @@ def _label(index: int, names: tuple[str, ...]) -> str:
 
 def _shape(cells: list[str]) -> shapes.Shape:
     values = [coordinate(v, f"value {k}") for k, v in enumerate(cells, start=2)]
-    if any(abs(v) > _MOST for v in values[:4]):
+    if any(abs(v) > MOST for v in values[:4]):
         raise ValueError("the numbers are not fractions of the image, between 0 and 1")
     if len(values) in (4, 5):
         cx, cy, w, h = values[:4]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import glob
 import io
+import logging
 import os
 from collections.abc import Iterable
 from pathlib import Path
@@ -15,8 +16,20 @@ from torch import Tensor
 
 from papm.errors import ConfigError, DataError, WriteError
 from papm.files import write_atomic
-from papm.images import decode_image, find_images, is_image_name, max_pixels, read_image
+from papm.images import (
+    decode_image,
+    find_images,
+    find_unread,
+    is_image_name,
+    is_unread_name,
+    max_pixels,
+    passed_over,
+    read_image,
+    without_copies,
+)
 from papm.predict.video import is_video_name
+
+log = logging.getLogger(__name__)
 
 BYTES_A_PIXEL = 16  # no image file is larger: 32-bit floats in four channels, not compressed
 
@@ -92,40 +105,60 @@ class Place:
 def list_images(patterns: Iterable[str]) -> list[str]:
     """The images that files, folders and patterns such as `photos/**/*.jpg` name, each once, sorted."""
     found: set[str] = set()
+    unread: set[Path] = set()
     for pattern in patterns:
-        matching = _matching(pattern)
+        matching, other = _matching(pattern)
         if not matching:
-            raise DataError(f"{pattern}: there are no images here; write ** for sub-folders ('photos/**/*.jpg')")
+            more = passed_over(other) or "write ** for sub-folders ('photos/**/*.jpg')"
+            raise DataError(f"{pattern}: there are no images here; {more}")
         found.update(matching)
+        unread.update(other)
+    if unread and (said := passed_over(without_copies(unread, map(Path, found)))):
+        log.warning("%s", said)
     return sorted(found)
 
 
-def _matching(pattern: str) -> list[str]:
+def _matching(pattern: str) -> tuple[list[str], list[Path]]:
+    """The images that are named, and files beside them that are images by their names in formats that are not read."""
     fs, path = file_system(pattern)
     if is_video_name(path):
         raise DataError(f"{pattern}: a video; leave --engine ray out to count in it")
     if isinstance(fs, LocalFileSystem):
-        return [str(p) for p in _on_disk(Path(path))]
+        return _on_disk(Path(path))
     try:
         if glob.has_magic(path):
-            names = [p for p in fs.glob(path) if is_image_name(p.rpartition("/")[2])]
+            names, unread = _sorted_out(fs.glob(path))
         elif fs.isdir(path):
-            names = [p for p in fs.ls(path, detail=False) if is_image_name(p.rpartition("/")[2])]
+            names, unread = _sorted_out(fs.ls(path, detail=False))
         else:
-            names = [path] if fs.exists(path) else []
+            names, unread = [path] if fs.exists(path) else [], []
     except Exception as error:  # every store has its own
         raise DataError(f"{pattern}: cannot be listed ({_first_line(error)})") from None
-    return [str(fs.unstrip_protocol(name)) for name in names]
+    addresses = [[str(fs.unstrip_protocol(name)) for name in part] for part in (names, unread)]
+    return addresses[0], [Path(address) for address in addresses[1]]
 
 
-def _on_disk(path: Path) -> Iterable[Path]:
+def _on_disk(path: Path) -> tuple[list[str], list[Path]]:
     """Quicker than fsspec, which looks at every file."""
     if path.is_dir():
-        return find_images(path)
+        return [str(p) for p in find_images(path)], find_unread(path)
     if path.exists() or path.is_symlink():
-        return [path]
+        return [str(path)], []
     # Not Path.glob: it has no quick way past the files that do not match
-    return (Path(p) for p in glob.iglob(str(path), recursive=True) if is_image_name(Path(p).name))  # noqa: PTH207
+    names, unread = _sorted_out(glob.iglob(str(path), recursive=True))  # noqa: PTH207
+    return [str(Path(name)) for name in names], [Path(name) for name in unread]
+
+
+def _sorted_out(paths: Iterable[str]) -> tuple[list[str], list[str]]:
+    """Of some files the images, and those in formats that are not read."""
+    images, unread = list[str](), list[str]()
+    for path in paths:
+        name = Path(path).name
+        if is_image_name(name):
+            images.append(path)
+        elif is_unread_name(name):
+            unread.append(path)
+    return images, unread
 
 
 def read_pixels(address: str) -> Tensor:
