@@ -153,7 +153,7 @@ def in_half_on_cpu(images: Tensor) -> bool:
 
 
 def pad_to_multiple(images: Tensor, multiple: int, framed: bool = False, narrowest: int = 0) -> Tensor:
-    """The image mirrored at its last row and column until both sides are multiples of `multiple`, the width at least `narrowest`.
+    """The image mirrored at its last row and column until both sides are multiples of `multiple`, and it is not too narrow.
 
     A strip of one colour would be an edge that no training crop has, where networks see objects or miss them
     (docs/notebook/image-borders.md). Around images that are `framed` in the mean colour, as in training, the frame goes on:
