@@ -20,6 +20,7 @@ LOOPS: dict[str, tuple[str, ...]] = {
     "matching/assign.c": ("-fno-signed-zeros", "-ffinite-math-only"),
     "transport/sinkhorn.c": (),
     "transport/softmin.c": ("-lm",),
+    "models/depthwise.c": ("-ffp-contract=fast",),
 }
 BUILT = "_built"  # the folder of a wheel's libraries, in the package
 # Of processors that differ by what they know, the better first: flags of the compiler, and what /proc/cpuinfo must list.

@@ -7,6 +7,7 @@ import torch
 from papm import _kernel_maps
 from papm.matching import cuda as matching_cuda
 from papm.matching import native as matching_native
+from papm.models import depthwise
 from papm.transport import cuda as transport_cuda
 from papm.transport import native as transport_native
 from papm.transport import softmin
@@ -19,6 +20,7 @@ def c_paths() -> dict[str, bool]:
         "transport": transport_native.available(),
         "unbalanced transport": softmin.way_for(torch.zeros(1, 1, 1)) == "c",
         "matching": matching_native.available(),
+        "training lite": depthwise.available(),
     }
 
 

@@ -11,6 +11,7 @@ from torch.nn import functional as F
 
 from papm import imagenet
 from papm.models.base import DensityNetwork
+from papm.models.depthwise import relu6_depthwise, same_padding, usable
 from papm.models.head import Activation
 from papm.models.layers import he_init, in_strips
 from papm.models.pyramid import PyramidDensity
@@ -32,19 +33,6 @@ STAGES = (
     (4, 5, 2, 6, 192),
     (1, 3, 1, 6, 320),
 )
-
-
-def same_padding(length: int, kernel: int, stride: int) -> tuple[int, int]:
-    """Zeros before and after a side of so many pixels as TensorFlow's SAME adds them, for a stride of 1 or 2.
-
-    They are as many as ⌈length/stride⌉ outputs need, and one more after than before where their number is odd: at stride 2 a
-    kernel of 3 starts on the first pixel of an even side, where the usual padding of 1 would start one before.
-
-    >>> same_padding(8, 3, 2), same_padding(7, 3, 2), same_padding(8, 5, 2), same_padding(8, 5, 1)
-    ((0, 1), (1, 1), (1, 2), (2, 2))
-    """
-    total = kernel - stride + length % stride
-    return total // 2, total - total // 2
 
 
 class FrozenNorm(nn.Module):
@@ -119,10 +107,16 @@ class Block(nn.Module):
         return [*first, (self._depthwise_conv, self._bn1), (self._project_conv, self._bn2)]
 
     def forward(self, x: Tensor) -> Tensor:
-        y = F.relu6(convolve(x, self._expand_conv, self._bn0), inplace=True) if self.widens else x
-        y = F.relu6(convolve(y, self._depthwise_conv, self._bn1), inplace=True)
+        y = self._middle(convolve(x, self._expand_conv, self._bn0) if self.widens else x)
         y = convolve(y, self._project_conv, self._bn2)
         return x + y if self.adds else y
+
+    def _middle(self, x: Tensor) -> Tensor:
+        """The convolution of each channel and its activation, and before them that of the 1×1 that widens, if there is one."""
+        conv, norm = self._depthwise_conv, self._bn1
+        if usable(x, conv.kernel_size[0]):
+            return relu6_depthwise(x, *(norm.folded or together(conv, norm)), conv.stride[0], clip=self.widens)
+        return F.relu6(convolve(F.relu6(x, inplace=True) if self.widens else x, conv, norm), inplace=True)
 
 
 class LiteTrunk(nn.Module):
