@@ -147,11 +147,6 @@ def find_images(folder: str | Path, recursive: bool = False) -> list[Path]:
     return _named(Path(folder), is_image_name, recursive)
 
 
-def count_images(folder: str | Path) -> int:
-    """The number of image files in a folder, without the time that it takes to sort them."""
-    return len(_fitting(Path(folder), is_image_name))
-
-
 def find_unread(folder: str | Path) -> list[Path]:
     """Files of a folder that are images by their names, in formats that are not read; not those with a copy that is."""
     found = _named(Path(folder), is_unread_name)
