@@ -622,6 +622,16 @@ def test_voc_as_published(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> N
         papm.data.open("folder", tmp_path)
 
 
+def test_what_is_passed_over_is_counted_once_for_all_lists(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    voc(tmp_path, "000001", "000002", "000003")
+    (tmp_path / "JPEGImages/000004.HEIC").touch()
+    for split, name in (("train", "000001"), ("val", "000002"), ("test", "000003")):
+        put(tmp_path / f"ImageSets/Main/{split}.txt", f"{name}\n")
+    assert len(papm.data.open("folder", tmp_path)) == 3
+    said = "1 file was passed over, as its format is not read: .heic (1); save it as JPEG or PNG"
+    assert caplog.messages == [f"{tmp_path}: {said}"]
+
+
 def test_voc_with_one_list_for_training_and_validation(tmp_path: Path) -> None:
     voc(tmp_path, "1", "2")
     put(tmp_path / "ImageSets/Main/trainval.txt", "2\n")

@@ -180,6 +180,21 @@ def test_warnings_pass_unless_strict(papm: Papm, photos: Path) -> None:
     assert strict.code == 2 and strict.json["ok"] is False and strict.json["found"]["warning"] == 1
 
 
+def test_what_is_passed_over_is_said_once(papm: Papm, photos: Path) -> None:
+    (photos / "c.HEIC").touch()
+    ran = papm("check", photos)
+    assert ran.code == 0 and ran.out.count("1 file was passed over") == 1 and "passed over" not in ran.err
+
+
+def test_splits_without_annotations_are_told_by_a_check_too(papm: Papm, tmp_path: Path) -> None:
+    for split in ("train", "val", "test"):
+        picture(tmp_path / f"images/{split}/{split}.jpg", size=(40 + len(split), 30))
+    for split in ("train", "val"):
+        (tmp_path / f"images/{split}/dots_{split}.csv").write_text(f"image,x,y\n{split}.jpg,3,4\n")
+    ran = papm("check", tmp_path, "annotations=dots_*")
+    assert ran.code == 0 and "test: no annotation file 'dots_*' for these images: left out" in ran.err
+
+
 def test_unusual_images_are_fine(papm: Papm, tmp_path: Path) -> None:
     folder = tmp_path / "odd"
     rotated = Image.Exif()

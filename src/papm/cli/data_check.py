@@ -97,11 +97,16 @@ def _advice(data: str, options: Sequence[str], findings: Sequence[Finding], stri
 
 @contextmanager
 def _findings_only() -> Iterator[None]:
-    """What the reader of folders warns of while it opens is among the findings: it is said once."""
-    readers = logging.getLogger("papm.data.readers.folder")
-    level = readers.level
-    readers.setLevel(logging.ERROR)
+    """What the reader of folders warns of while it opens is among the findings: it is said once.
+
+    What other readers warn of (boxes or images that are left out) is not.
+    """
+    told = [logging.getLogger(f"papm.data.readers.{name}") for name in ("folder", "layout")]
+    levels = [log.level for log in told]
+    for log in told:
+        log.setLevel(logging.ERROR)
     try:
         yield
     finally:
-        readers.setLevel(level)
+        for log, level in zip(told, levels):
+            log.setLevel(level)

@@ -140,7 +140,8 @@ def find_places(root: Path) -> list[Place]:
 def told_places(root: Path) -> list[Place]:
     """`find_places`, and a warning about images among theirs whose format is not read."""
     places = find_places(root)
-    if other := passed_over(p for place in places for p in find_unread(place.image_dir)):
+    folders = dict.fromkeys(place.image_dir for place in places)  # lists share one out to several splits
+    if other := passed_over(p for folder in folders for p in find_unread(folder)):
         logger.warning("%s: %s", root, other)
     return places
 
