@@ -6,11 +6,12 @@ from typing import Literal
 
 import torch
 from torch import Tensor, nn
+from torch.nn import functional as F
 
 from papm.errors import DataError
 from papm.models import trunks
 from papm.models.attention import EncoderLayer, disagreement
-from papm.models.base import DensityNetwork
+from papm.models.base import DensityNetwork, in_half_on_cpu
 from papm.models.head import CROWD, Activation, DensityHead, Upsampling
 from papm.models.registry import Classes, Weight, register
 from papm.models.trunks import Trunk
@@ -50,13 +51,15 @@ class MAN(DensityNetwork):
         height, width = images.shape[-2:]
         if frame:
             rows, columns = (self._inside(n, frame, images.device) for n in (height, width))
-            valid = (rows[:, None] & columns).flatten().expand(len(images), -1)
+            valid = (rows[:, None] & columns).expand(len(images), -1, -1)
         if mask is not None:
             if mask.shape != (len(images), height, width):
                 raise DataError(f"a mask of {list(mask.shape)} does not fit images of {list(images.shape)}")
-            valid = touched_cells(mask, self.multiple).flatten(1)
-            valid = valid | ~valid.any(1, keepdim=True)  # an image without a real pixel attends to itself
-        density, aux = self.encode(framed, valid)
+            valid = touched_cells(mask, self.multiple)
+            valid = valid | ~valid.flatten(1).any(1)[:, None, None]  # an image without a real pixel attends to itself
+        if valid is not None and in_half_on_cpu(images):  # a narrow image was made wider
+            valid = F.pad(valid, (0, framed.shape[-1] // self.multiple - valid.shape[-1]))
+        density, aux = self.encode(framed, None if valid is None else valid.flatten(1))
         return self.output_of(density, aux, height, width, frame)
 
     def _inside(self, length: int, frame: int, device: torch.device) -> Tensor:
