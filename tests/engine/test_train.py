@@ -24,7 +24,7 @@ from papm.cli.main import main
 from papm.config import TrainConfig
 from papm.data.base import Dataset
 from papm.data.cache import ImageStore
-from papm.data.splits import choose
+from papm.data.splits import Splits, choose
 from papm.engine import keep, result
 from papm.engine import train as engine
 from papm.engine.build import build_loss, build_network, resolve
@@ -42,7 +42,7 @@ from papm.files import write_text
 from papm.losses import CountingLoss, LossContext
 from papm.models import Network
 from papm.models.man import MAN
-from papm.structures import Batch, LossOutput, PointBatch, PointProposals
+from papm.structures import Batch, LossOutput, PointBatch, PointProposals, Sample
 from papm.targets import ADAPTIVE_BETA, touched_cells
 
 SPEC = "synthetic:train=6,test=3,size=96,count=5-10"
@@ -830,3 +830,10 @@ def test_one_cpu_process_trains_without_lightning(tmp_path: Path, who: str) -> N
     code = f"{code}\nprint([m for m in sys.modules if m.split('.')[0] in ('lightning', 'lightning_fabric', 'torchmetrics')])"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=240, check=True)
     assert done.stdout.splitlines()[-1] == "[]" and (tmp_path / "run" / "last.ckpt").exists()
+
+
+def test_a_dry_run_refuses_fractions_as_the_run_would() -> None:
+    sample = Sample("one", lambda: torch.zeros(3, 64, 64, dtype=torch.uint8), torch.rand(6, 2), (64, 64))
+    splits = Splits(Dataset([sample], "mine", "train"), None, None)
+    with pytest.raises(PapmError, match="fractions of the image"):
+        dry_run(config(), steps=1, warmup=1, splits=splits)

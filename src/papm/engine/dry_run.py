@@ -14,6 +14,7 @@ import torch
 
 from papm import data
 from papm.config import TrainConfig
+from papm.data.fractions import require_pixels
 from papm.data.splits import Splits, choose
 from papm.engine import run_folder
 from papm.engine.build import build_loss, build_network, with_classes
@@ -50,6 +51,7 @@ def dry_run(
     if splits is None:
         splits = choose(data.open_spec(config.data, **config.options), config.select, config.val_fraction, config.seed)
     chosen = splits
+    require_pixels(chosen.train)
     config, done = with_classes(config, chosen), 0
     if resumed is not None:
         config, _ = as_begun(resumed, config)
