@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pytest
 import torch
 
 from papm.config import TrainConfig
@@ -16,13 +17,26 @@ def images(n: int, side: int) -> Dataset:
 
 
 def test_many_large_images_are_counted_less_often() -> None:
-    config = TrainConfig(backbone="tiny", steps=6000, crop=160, batch=8)
+    config = TrainConfig(backbone="tiny", steps=6000, crop=160, batch=8, precision="32")
     assert evaluate_every(config, images(10, 256)) == 300
     assert evaluate_every(config, images(80, 4000)) == 1500
     between = evaluate_every(config, images(100, 1000))
     assert 300 < between < 1500
     counted, trained = 6000 // between * 100 * 1000**2, 6000 * 8 * 160**2
     assert counted <= 0.25 * 3 * trained
+
+
+def test_steps_in_half_precision_are_shorter(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Their evaluations are not: on a CPU they are in float32."""
+    config, many = TrainConfig(backbone="tiny", steps=6000, crop=160, batch=8, device="cpu"), images(100, 1000)
+    monkeypatch.setattr("papm.engine.build.has_bf16_units", lambda device: False)
+    alike = evaluate_every(config, many)
+    monkeypatch.setattr("papm.engine.build.has_bf16_units", lambda device: True)
+    assert evaluate_every(config, many) == pytest.approx(2 * alike, rel=0.2)
+
+
+def test_there_are_never_more_than_twenty() -> None:
+    assert 39 // evaluate_every(TrainConfig(steps=39), images(1, 64)) <= 20
 
 
 def test_what_is_asked_for_stays() -> None:

@@ -7,12 +7,14 @@ and begins with the evaluation that is missing.
 
 from __future__ import annotations
 
+import math
 from pathlib import Path
 
 from papm import checkpoint
 from papm.config import TrainConfig
 from papm.data.base import Dataset
 from papm.data.cache import decoded_bytes
+from papm.engine.build import counting_precision, precision_of
 from papm.engine.fallen import Fallen, objects_of_a_crop
 from papm.engine.interrupts import Stop
 from papm.engine.keep import Keeper
@@ -21,9 +23,12 @@ from papm.engine.oom import no_memory
 from papm.engine.training import Training
 from papm.engine.watch import Watched
 from papm.errors import CheckpointError, PapmError
+from papm.predict.predictor import pick_device
 from papm.untrusted import brief
 
-STEP_COST = 3  # evaluations of a pixel that a step of it takes: forward, and backward twice as long
+STEP_COST = (
+    3  # evaluations of a pixel that a step of it takes: forward, and backward twice as long; in bf16 half as many
+)
 EVALUATIONS_SHARE, FEWEST, MOST = 0.25, 4, 20
 
 
@@ -112,6 +117,8 @@ def evaluate_every(config: TrainConfig, watched: Dataset) -> int:
     """
     if config.eval_every:
         return config.eval_every
-    trained = STEP_COST * config.steps * config.batch * config.devices * config.crop**2
+    device = pick_device(config.device)
+    faster = 1 if precision_of(config, device) == counting_precision(config, device) else 2
+    trained = STEP_COST / faster * config.steps * config.batch * config.devices * config.crop**2
     times = min(max(EVALUATIONS_SHARE * trained / max(1, decoded_bytes(watched.samples) // 3), FEWEST), MOST)
-    return max(1, config.steps // int(times))
+    return math.ceil(config.steps / int(times))
