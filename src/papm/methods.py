@@ -162,11 +162,13 @@ LENGTHS: dict[str, tuple[int, int, int]] = {
     "dinov2": (15, 2000, 12_000),  # it learns in a fifth of VGG19's steps, each of which takes three times as long
 }
 LENGTH = (100, 2000, 30_000)
-ON_CPU = {"lite": (40, 600, 600)}  # 4 to 7 minutes on two cores; other lengths were not tried
+ON_CPU = {"lite": (40, 600, 600)}  # from ImageNet weights: minutes
 
 
 def length(backbone: str, network: Mapping[str, Any] | None = None, on_cpu: bool = False) -> tuple[int, int, int]:
     """Views of each pixel, fewest and most steps of a run whose length is not given; a small trunk has that of `tiny`.
+
+    `on_cpu`: of a trunk with published weights, on a CPU.
 
     >>> length("p2pnet"), length("p2pnet", {"trunk": "tiny"}), length("lite", on_cpu=True)
     ((100, 3000, 26000), (200, 2000, 6000), (40, 600, 600))

@@ -9,10 +9,10 @@ import pytest
 import torch
 from safetensors.torch import save_file
 
-from papm import api, checkpoint, data, ready
+from papm import api, checkpoint, data, methods, ready
 from papm.data.base import Dataset
 from papm.engine import head_start as module
-from papm.engine.head_start import ROUGHLY, STEPS, error_of, head_start
+from papm.engine.head_start import ROUGHLY, error_of, head_start
 from papm.models.trunks import parameter_shapes
 from papm.models.weights import WeightsUsed
 from papm.ready import Card, Ready
@@ -68,11 +68,11 @@ def test_a_ready_model_of_another_licence_is_named_and_not_taken(
     errors = {"cells": 0.9, "slides": 0.2}
     monkeypatch.setattr(module, "error_of", lambda name, images: errors[name])
     settings, reasons = head_start(train(CROWD))
-    assert settings == {"backbone": "lite", "weights": "imagenet", "steps": STEPS}
+    assert settings == {"backbone": "lite", "weights": "imagenet"}
     said = "the ready model slides is off by 20 % on the training images (its licence: papm models info slides)"
     assert reasons[-1] == f"without a training, {said}"
     errors["slides"] = 0.6
-    assert len(head_start(train(CROWD))[1]) == 2
+    assert len(head_start(train(CROWD))[1]) == 1
 
 
 def test_images_without_objects_are_of_nothing_known() -> None:
@@ -85,12 +85,25 @@ def test_the_middle_of_a_large_image_is_compared_with_the_points_there() -> None
 
 
 def test_other_images_get_a_network_that_knows_photographs(published: Path) -> None:
-    assert head_start(train(CROWD))[0] == {"backbone": "lite", "weights": "imagenet", "steps": STEPS}
+    assert head_start(train(CROWD))[0] == {"backbone": "lite", "weights": "imagenet"}
     chosen = api.configure(CROWD, "auto", "auto", {"device": "cpu", "seed": 3})
     config = chosen.config
     assert (config.backbone, config.weights, config.method, config.seed) == ("lite", "imagenet", "hd-papm", 3)
-    assert config.steps == STEPS and config.select == "last"
+    assert config.steps == methods.length("lite", on_cpu=True)[2] and config.select == "last"
     assert chosen.why[0] == "hd-papm with lite: for a CPU" and chosen.why[1].startswith("weights=imagenet: ")
+    assert any(line.startswith(f"steps={config.steps:,}: minutes on a CPU") for line in chosen.why)
+
+
+def test_what_is_given_is_neither_chosen_nor_explained(published: Path) -> None:
+    chosen = api.configure(CROWD, "auto", "auto", {"device": "cpu", "steps": 3000})
+    assert chosen.config.backbone == "lite" and chosen.config.steps == 3000
+    assert not any(line.startswith("steps=") for line in chosen.why)
+
+
+def test_from_scratch_a_cpu_takes_as_long_as_the_data_ask_for() -> None:
+    """The minutes that published weights take teach nothing to a trunk that starts from random ones."""
+    chosen = api.configure("synthetic:train=100,test=1,size=256", "hd-papm", "lite", {"device": "cpu"})
+    assert chosen.config.weights is None and chosen.config.steps == methods.length("lite")[1]
 
 
 def test_without_its_weights_the_small_network_is_trained_from_scratch(caplog: pytest.LogCaptureFixture) -> None:

@@ -94,12 +94,15 @@ def choose(config: TrainConfig, given: Collection[str], seen: Seen) -> tuple[Tra
             why.append(f"batch={batch}: as many pixels per step as usual")
             config = dataclasses.replace(config, batch=batch)
     if "steps" not in given:
-        views, least, most = methods.length(config.backbone, config.network, pick_device(config.device).type == "cpu")
+        further = config.weights is not None and pick_device(config.device).type == "cpu"
+        views, least, most = methods.length(config.backbone, config.network, further)
         a_step = config.batch * config.devices * (config.crop - 2 * config.margin) ** 2
         steps = math.ceil(views * seen.pixels / a_step / 500) * 500
         steps = min(max(steps, least), most)
         seen_times = steps * a_step / max(1, seen.pixels)
-        why.append(f"steps={steps:,}: every pixel of the training images is seen about {seen_times:.0f} times")
+        seen_so = f"every pixel of the training images is seen about {seen_times:.0f} times"
+        short = further and steps == most
+        why.append(f"steps={steps:,}: {'minutes on a CPU, in which ' if short else ''}{seen_so}")
         config = dataclasses.replace(config, steps=steps)
     if "turn" not in given and not seen.oriented:
         why.append("turn=true: the images have no up and down")
