@@ -21,6 +21,7 @@ from papm.images import (
     find_images,
     find_unread,
     image_size,
+    is_image,
     max_pixels,
     natural_key,
     passed_over,
@@ -287,6 +288,16 @@ def test_images_of_formats_that_are_not_read_are_found(tmp_path: Path) -> None:
     assert passed_over(find_unread(tmp_path)[:1]) == (
         "1 file was passed over, as its format is not read: .gif (1); save it as JPEG or PNG"
     )
+
+
+def test_an_image_is_known_by_its_header(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    Image.new("RGB", (4, 3)).save(tmp_path / "a.svs", format="TIFF")
+    Image.new("RGB", (4, 3)).save(tmp_path / "b.gif")
+    (tmp_path / "c.heic").write_bytes(b"\0\0\0\x18ftypheic")
+    (tmp_path / "d.svs").touch()
+    assert [is_image(tmp_path / n) for n in ("a.svs", "b.gif", "c.heic", "d.svs", "e.svs", ".")] == [True, *[False] * 5]
+    monkeypatch.setenv("PAPM_MAX_PIXELS", "10")
+    assert is_image(tmp_path / "a.svs")  # that it is too large is told where it is read
 
 
 @pytest.mark.parametrize("suffix", sorted(IMAGE_SUFFIXES))

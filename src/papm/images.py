@@ -197,6 +197,17 @@ def is_unread_name(name: str) -> bool:
     return not name.startswith(".") and Path(name).suffix.lower() in UNREAD_SUFFIXES
 
 
+def is_image(path: Path) -> bool:
+    """Whether a file is an image in a format that is read, by its header: a scanner's .svs is a TIFF."""
+    try:
+        if not path.is_file():  # a pipe would be waited for
+            return False
+        with path.open("rb") as stream, _own_limit(), Image.open(stream, formats=_FORMATS):
+            return True
+    except Exception:  # what a decoder raises on something else
+        return False
+
+
 def natural_key(text: str) -> tuple[list[tuple[int, int, str]], str]:
     """Sort key that orders runs of digits by value.
 

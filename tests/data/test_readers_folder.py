@@ -357,6 +357,22 @@ def test_images_in_formats_that_are_not_read(tmp_path: Path, caplog: pytest.LogC
         papm.data.parse_spec(str(tmp_path))
 
 
+def test_a_table_may_name_images_that_are_read_whatever_their_ending(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    image(tmp_path / "a.jpg")
+    for name in ("s0.svs", "s1.svs"):
+        Image.new("RGB", (40, 30), (9, 9, int(name[1]))).save(tmp_path / name, format="TIFF")
+    text(tmp_path / "p.csv", "image,x,y\na.jpg,1,2\ns0.svs,3,4\n")
+    assert open_all(tmp_path) == {"a": [[1, 2]], "s0": [[3, 4]]}
+    said = "1 file was passed over, as its format is not read: .svs (1); save it as JPEG or PNG"
+    assert caplog.messages == [f"{tmp_path}: {said}"]
+    assert [(f.severity, f.message) for f in check("folder", tmp_path)] == [("warning", said)]
+    (tmp_path / "s0.svs").write_bytes(b"no image")
+    with pytest.raises(DataError, match=r"'s0\.svs' is not in this dataset; it is there, but its format is not read"):
+        open_all(tmp_path)
+
+
 def test_jpegs_by_their_other_names(tmp_path: Path) -> None:
     for name in ("a.jfif", "b.JPE"):
         Image.new("RGB", (40, 30)).save(tmp_path / name, format="JPEG")

@@ -154,9 +154,9 @@ def _strays(entries: Sequence[Entry], own_data: bool) -> list[Finding]:
 
 def _left_aside(entries: Sequence[Entry], folder: Path, own_data: bool) -> Iterator[Finding]:
     """Images whose format is not read, and those that lie above the folders of the splits."""
-    homes = _homes(entries)
+    homes, read = _homes(entries), {e.image for e in entries}
     for home in homes:
-        if other := passed_over(find_unread(home)):
+        if other := passed_over(p for p in find_unread(home) if p not in read):
             yield Finding("warning", home, None, other)
     if own_data and homes and folder not in homes and (above := find_images(folder)):
         lie = f"{n_of(len(above), 'image')} {'lies' if len(above) == 1 else 'lie'} directly in this folder"

@@ -29,7 +29,7 @@ from papm.data.formats.txt import head_lines, listed_names
 from papm.data.readers import multi_annotator
 from papm.data.readers.detect import Found, annotation_pictures, choose, expected, is_told, named_sheets, sidecars
 from papm.data.readers.faults import AnnotationError, Fault, Faults
-from papm.data.readers.layout import Place, find_places, find_regions, told_places
+from papm.data.readers.layout import Place, find_places, find_regions, tell_passed_over
 from papm.data.readers.matching import images_of
 from papm.data.readers.regions import with_regions
 from papm.data.upright import upright
@@ -74,15 +74,19 @@ def entries(
 
     people = multi_annotator.people(root)
     multi_annotator.check_choice(annotators, people, root)
-    places = told_places(root)
+    places = find_places(root)
     regions = {p.split: lying for p in places if roi and (lying := find_regions(root, p))}
+    listed: Mapping[str, Sequence[Entry]] = {}
     try:
-        found = multi_annotator.read_people(people, places, annotators, read) if people else read(root, places)
+        listed = found = multi_annotator.read_people(people, places, annotators, read) if people else read(root, places)
         return with_regions(found, regions) if regions else found
     except AnnotationError as e:
-        if regions and e.entries:
-            raise AnnotationError(e.faults, with_regions(e.entries, regions)) from None
+        listed = e.entries or {}
+        if regions and listed:
+            raise AnnotationError(e.faults, with_regions(listed, regions)) from None
         raise
+    finally:
+        tell_passed_over(root, places, {entry.image for split in listed.values() for entry in split})
 
 
 def _check_options(format: str, dots: str, masks: str, origin: object, stored: object) -> None:

@@ -6,7 +6,7 @@ import logging
 import os
 import re
 import unicodedata
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
@@ -137,13 +137,11 @@ def find_places(root: Path) -> list[Place]:
     return [places[s] for s in _ORDER if s in places]
 
 
-def told_places(root: Path) -> list[Place]:
-    """`find_places`, and a warning about images among theirs whose format is not read."""
-    places = find_places(root)
+def tell_passed_over(root: Path, places: Sequence[Place], read: Collection[Path]) -> None:
+    """A warning about images among those of the places whose format is not read; a table may name some that are."""
     folders = dict.fromkeys(place.image_dir for place in places)  # lists share one out to several splits
-    if other := passed_over(p for folder in folders for p in find_unread(folder)):
+    if other := passed_over(p for folder in folders for p in find_unread(folder) if p not in read):
         logger.warning("%s: %s", root, other)
-    return places
 
 
 def _split_folders(root: Path) -> list[Place]:

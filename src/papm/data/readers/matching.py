@@ -9,7 +9,7 @@ from pathlib import Path
 from papm.data.formats.base import Points, Table
 from papm.data.readers.faults import Fault
 from papm.data.readers.layout import Place, nfc, uploaded_name
-from papm.images import find_unread, is_unread_name
+from papm.images import find_unread, is_image, is_unread_name
 
 
 def images_of(root: Path, table: Table, places: Sequence[Place], faults: list[Fault]) -> dict[Path, Points]:
@@ -69,8 +69,9 @@ class _Names:
 
     def _is_there(self, path: Path) -> bool:
         try:
-            here = not self.folders.isdisjoint(path.parents) and not is_unread_name(path.name)
-            return path in self.known or (here and path.is_file())
+            if path in self.known or self.folders.isdisjoint(path.parents):
+                return path in self.known
+            return is_image(path) if is_unread_name(path.name) else path.is_file()
         except OSError:  # a name that is too long to be one
             return False
 
