@@ -15,6 +15,8 @@ import papm
 from papm import checkpoint, models
 from papm.checkpoint import ModelSpec
 from papm.config import to_mapping
+from papm.data.splits import Splits
+from papm.engine import used_images
 from papm.engine.build import resolve
 from papm.engine.calibration import take_away
 from papm.errors import ConfigError, DataError, PapmError
@@ -179,6 +181,34 @@ def test_where_nobody_can_tell_what_was_seen_a_warning_says_so(place: Path, capl
     shutil.rmtree(place / "photos")
     papm.calibrate(place / "run", place / "new")
     assert "cannot be opened here: see to it" in caplog.text
+
+
+def flat(folder: Path, counts: list[int], row: int) -> Path:
+    """BMP files with so many dark objects in one row, white everywhere else."""
+    folder.mkdir(parents=True)
+    for k, n in enumerate(counts):
+        image = Image.new("RGB", (400, 400), "white")
+        for x in range(n):
+            image.paste((k, k, k), (12 * x, row, 12 * x + 5, row + 5))
+        image.save(folder / f"{row}-{k}.bmp")
+        (folder / f"{row}-{k}.txt").write_text("".join(f"{12 * x + 2.5} {row + 2.5}\n" for x in range(n)))
+    return folder
+
+
+def test_new_images_of_the_same_flat_background_may_calibrate(place: Path, caplog: pytest.LogCaptureFixture) -> None:
+    seen = flat(place / "seen", [3] * 6, 190)
+    used_images.write(place / "run", used_images.used(Splits(papm.data.open_spec(str(seen))["all"], None, None)))
+    files = flat(place / "fresh", [0] * 6, 200)
+    counts = [round(2 * p.count) for p in Counter.load(place / "run", "cpu").predict(files)]
+    shutil.rmtree(files)
+    shutil.rmtree(place / "photos")
+    assert papm.calibrate(place / "run", flat(files, [min(30, n) for n in counts], 200)).images == 6
+    assert not caplog.text
+    shutil.copy(seen / "190-2.bmp", files / "200-2.bmp")
+    with pytest.raises(
+        DataError, match=r"1 of 6 images, such as .*200-2.*, are among those that the model was trained on"
+    ):
+        papm.calibrate(place / "run", files)
 
 
 def test_what_does_not_help_is_refused_with_figures_and_nothing_is_stored(place: Path) -> None:

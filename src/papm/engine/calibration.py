@@ -13,7 +13,8 @@ from papm.data.resize import OPTIONS
 from papm.data.spec import open_spec
 from papm.engine.count_split import count_split
 from papm.engine.evaluate import Evaluation
-from papm.engine.unseen import Fingerprint, key, require_new, require_unseen
+from papm.engine.image_key import key
+from papm.engine.unseen import Fingerprint, require_new, require_unseen
 from papm.errors import ConfigError, DataError, unknown
 from papm.inference import MOST_CHECKED, CountInterval
 from papm.inference import Calibration as Calibration
@@ -48,7 +49,7 @@ def calibrate(counter: Model, dataset: Dataset | str | Path, **how: Unpack[How])
         raise DataError(f"{len(images)} images: at most {MOST_CHECKED} calibrate a model; a few dozen are enough")
     counted = _counted(counter, model, images, how)
     found = fit(counted.raw or counted.predicted, counted.truth)
-    keys = tuple(key(s.published) for s in images)
+    keys = tuple(key(s) for s in images)
     _store(counter, model, how, calibration=found, calibrated_on=keys, interval=None)
     return found
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import csv
-import hashlib
 import logging
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -14,6 +13,7 @@ from papm.data.base import Dataset
 from papm.data.spec import open_spec
 from papm.data.splits import choose
 from papm.engine import used_images
+from papm.engine.image_key import key
 from papm.errors import ConfigError, DataError, PapmError
 from papm.files import unguarded
 from papm.structures import Sample
@@ -41,11 +41,11 @@ def require_unseen(
         raise ConfigError(
             "the split 'test' is for the final figure, which a calibration on it would flatter; use other images"
         )
-    images = [Fingerprint(s.name, _bytes(s.published), key(s.published), s.published.count) for s in dataset]
+    images = [Fingerprint(s.name, _bytes(s.published), key(s), s.published.count) for s in dataset]
     stored = [] if folder is None else used_images.read(folder)  # tells it where the data cannot be opened again too
     for split, how in STORED.items() if stored else ():
-        files = {row.file for row in stored if row.split == split and row.file}
-        _refuse(how, [s.name for s in dataset if used_images.file_mark(s) in files], images)
+        keys = {row.key for row in stored if row.split == split}
+        _refuse(how, [i.name for i in images if i.key in keys], images)
     if (doubt := require_new(images, config, folder, calibrated_on)) and not stored:
         log.warning("%s", doubt)
 
@@ -106,18 +106,6 @@ def _shared(images: Sequence[Fingerprint], used: Iterable[Sample]) -> list[str]:
 
 def _bytes(sample: Sample) -> int:
     return -1 if sample.path is None else sample.path.stat().st_size
-
-
-def key(sample: Sample) -> str:
-    """What tells an image from others: the bytes of its file, or the name and the points of a drawn scene."""
-    if sample.path is not None:
-        return content_key(sample.path.read_bytes())
-    return content_key(f"{sample.name} {sample.size} {sample.points.tolist()}".encode())
-
-
-def content_key(content: bytes) -> str:
-    """The key of a file with this content."""
-    return hashlib.sha256(content).hexdigest()[:16]
 
 
 def _tested(path: Path) -> dict[str, float]:

@@ -1,10 +1,11 @@
-"""used_images.csv of a run folder: the images of each split, with marks that tell them from others.
+"""used_images.csv of a run folder: the images of each split, with what tells them from others.
 
 A run goes on with the same images only, and a model is calibrated on images that it has not seen.
 """
 
 from __future__ import annotations
 
+import contextlib
 import csv
 import functools
 import hashlib
@@ -17,7 +18,9 @@ import numpy as np
 from torch import Tensor
 
 from papm.data.base import Dataset
+from papm.data.cache import in_threads
 from papm.data.splits import Splits
+from papm.engine.image_key import file_key, key
 from papm.errors import ConfigError
 from papm.files import guarded, unguarded, write_text
 from papm.structures import Sample
@@ -25,25 +28,29 @@ from papm.text import n_of
 
 NAME = "used_images.csv"
 KINDS = {"train": "training image", "val": "validation image", "test": "test image", "spare": "unused validation image"}
-PART, PARTS = 1 << 14, 4  # bytes: of a larger file four parts are read, since all of a large dataset would take minutes
 
 
 class Used(NamedTuple):
-    """An image of a run: a row of images.csv."""
+    """An image of a run: a row of used_images.csv. Files without the column `key` are of an older papm, and are passed over."""
 
     split: str
     image: str
-    file: str  # mark of its pixels
+    key: str  # of its file
     dots: str  # mark of its name, size, points and region of interest
 
 
 def used(splits: Splits) -> list[Used]:
     """The images of all splits, in their order."""
-    return [
-        Used(split, _readable(sample.name), file_mark(sample), dots_mark(sample))
-        for split, dataset in _parts(splits)
-        for sample in dataset
-    ]
+    parts = [(split, sample) for split, dataset in _parts(splits) for sample in dataset]
+    keys = [""] * len(parts)
+
+    def look(k: int) -> None:
+        with contextlib.suppress(OSError):  # reading the image says so, in a sentence
+            keys[k] = key(parts[k][1])
+
+    in_threads(look, range(len(parts)))
+    mask_key = functools.cache(file_key)  # many images may have one mask
+    return [Used(split, _readable(s.name), k, dots_mark(s, mask_key)) for (split, s), k in zip(parts, keys)]
 
 
 def _readable(name: str) -> str:
@@ -58,63 +65,33 @@ def _parts(splits: Splits) -> Iterator[tuple[str, Dataset]]:
             yield split, dataset
 
 
-def file_mark(sample: Sample) -> str:
-    """What tells the file of an image from others: its length and some of its bytes; of a drawn scene name, size and points."""
-    path = sample.published.path
-    if path is None:
-        return _hash(_dots(sample))[:12]
-    try:
-        return _hash(_some_bytes(path))[:12]
-    except OSError:  # reading the image says so, in a sentence
-        return ""
-
-
-def dots_mark(sample: Sample) -> str:
+def dots_mark(sample: Sample, mask_key: Callable[[Path], str] = file_key) -> str:
     """What tells the annotation of an image from others."""
-    return _hash(_dots(sample))[:8]
+    made = hashlib.sha256()
+    for part in _dots(sample.published, mask_key):
+        made.update(part)
+    return made.hexdigest()[:8]
 
 
-def _some_bytes(path: Path) -> Iterator[bytes]:
-    """The length of a file and its bytes; of a large one parts from its first to its last byte."""
-    with path.open("rb") as stream:
-        length = stream.seek(0, 2)
-        yield f"{length} ".encode()
-        stream.seek(0)
-        if length <= PART * PARTS:
-            yield stream.read()
-            return
-        for k in range(PARTS):
-            stream.seek(k * (length - PART) // (PARTS - 1))
-            yield stream.read(PART)
-
-
-def _dots(sample: Sample) -> Iterator[bytes]:
-    published = sample.published
-    yield f"{published.name} {tuple(published.size)} {published.count}".encode(errors="surrogateescape")
-    for values in (published.points, published.labels, published.extents):
+def _dots(sample: Sample, mask_key: Callable[[Path], str]) -> Iterator[bytes]:
+    yield f"{sample.name} {tuple(sample.size)} {sample.count}".encode(errors="surrogateescape")
+    for values in (sample.points, sample.labels, sample.extents):
         if values is not None:
             yield np.ascontiguousarray(values.numpy()).tobytes()
-    if published.roi_source is not None:
-        yield from _region(published.roi_source)
+    if sample.roi_source is not None:
+        yield from _region(sample, sample.roi_source, mask_key)
 
 
-def _region(source: Callable[[], Tensor]) -> Iterator[bytes]:
+def _region(sample: Sample, source: Callable[[], Tensor], mask_key: Callable[[Path], str]) -> Iterator[bytes]:
     """What tells a region of interest from others: the mask file or the polygons that it is read from, else its pixels."""
     if not isinstance(source, functools.partial):
         yield np.packbits(source().numpy()).tobytes()
         return
     for value in source.args:
-        if isinstance(value, Path):
-            yield from _some_bytes(value)
+        if isinstance(value, Path) and value != sample.path:  # the image has a key of its own
+            yield mask_key(value).encode()
         elif isinstance(value, list):  # of corners
             yield from (np.ascontiguousarray(polygon).tobytes() for polygon in value)
-
-
-def _hash(parts: Iterable[bytes]) -> str:
-    made = hashlib.sha256()
-    for part in parts:
-        made.update(part)
-    return made.hexdigest()
 
 
 def write(folder: Path, rows: Iterable[Used]) -> None:
@@ -130,7 +107,7 @@ def read(folder: Path) -> list[Used]:
     """The images that a run was started with; none where an older papm started it."""
     try:
         with (folder / NAME).open(newline="", encoding="utf-8") as stream:
-            rows = [Used(r["split"], unguarded(r["image"]), r["file"], r["dots"]) for r in csv.DictReader(stream)]
+            rows = [Used(r["split"], unguarded(r["image"]), r["key"], r["dots"]) for r in csv.DictReader(stream)]
             return rows if all(isinstance(cell, str) for row in rows for cell in row) else []
     except (OSError, ValueError, KeyError, TypeError, AttributeError, csv.Error):
         return []
@@ -161,7 +138,7 @@ def difference(before: list[Used], now: list[Used]) -> str:
             own = names.get(row.image)
             if own is None:
                 return f"was started without the {kind} {row.image}"
-            what = "file of the " if own.dots == row.dots else "annotation of the " if own.file == row.file else ""
+            what = "file of the " if own.dots == row.dots else "annotation of the " if own.key == row.key else ""
             return f"the {what}{kind} {row.image} is not the one that it was started with"
         if then != there:
             return f"its {kind}s are in another order now"

@@ -18,7 +18,7 @@ from papm.data.base import readers
 from papm.data.readers.faults import coordinate
 from papm.data.readers.regions import Polygons, inside
 from papm.data.several import parts_of
-from papm.engine.unseen import content_key
+from papm.engine.image_key import content_key
 from papm.errors import ConfigError, DataError, PapmError
 from papm.images import decode_image
 from papm.predict.ensemble import Ensemble
