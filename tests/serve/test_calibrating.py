@@ -11,9 +11,12 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from papm import checkpoint, models, ready
+from papm import checkpoint, data, models, ready
 from papm.checkpoint import ModelSpec
+from papm.data.base import Dataset
+from papm.data.splits import Splits
 from papm.draw import save_png
+from papm.engine import used_images
 from papm.errors import CheckpointError, DataError
 from papm.predict.ensemble import Ensemble
 from papm.predict.predictor import Counter, Source
@@ -103,6 +106,29 @@ def test_images_of_the_training_are_known_by_their_content(file: Path) -> None:
         seen = {"name": "renamed.png", **reply["file"], "counted": 3.0, "truth": 1}
         assert "renamed.png, are among those that the model was " in error(ask(client, "use", [*IMAGES, seen]))
         assert ask(client, "show").json()["note"] == ""  # the others are new, for sure
+
+
+def test_images_of_the_training_are_known_where_its_folder_has_moved(file: Path) -> None:
+    paths = [
+        save_png(torch.full((3, 40, 50), 20 * k, dtype=torch.uint8), file.parents[1] / "set" / f"{k}.png")
+        for k in range(3)
+    ]
+    for path in paths:
+        path.with_suffix(".txt").write_text("3 4\n")
+    seen, other = Dataset(data.open_spec(str(paths[0].parent))["all"][:2]), paths[2].read_bytes()
+    used_images.write(file.parent, used_images.used(Splits(seen, None, None)))
+    content = paths[1].read_bytes()
+    paths[0].parent.rename(file.parents[1] / "elsewhere")
+    with client_of(Counter.load(file, "cpu"), file, use=True) as client:
+
+        def counted(upload: bytes) -> dict[str, Any]:
+            reply = client.post("/api/count", files={"image": ("renamed.png", upload)}).json()
+            return {"name": "renamed.png", **reply["file"], "counted": 3.0, "truth": 6}
+
+        assert "renamed.png, are among those that the model was trained on" in error(
+            ask(client, "use", [*IMAGES, counted(content)])
+        )
+        assert ask(client, "show", [*IMAGES, counted(other)]).json()["note"] == ""
 
 
 def test_what_may_not_be_done(file: Path) -> None:

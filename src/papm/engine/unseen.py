@@ -42,11 +42,7 @@ def require_unseen(
             "the split 'test' is for the final figure, which a calibration on it would flatter; use other images"
         )
     images = [Fingerprint(s.name, _bytes(s.published), key(s), s.published.count) for s in dataset]
-    stored = [] if folder is None else used_images.read(folder)  # tells it where the data cannot be opened again too
-    for split, how in STORED.items() if stored else ():
-        keys = {row.key for row in stored if row.split == split}
-        _refuse(how, [i.name for i in images if i.key in keys], images)
-    if (doubt := require_new(images, config, folder, calibrated_on)) and not stored:
+    if doubt := require_new(images, config, folder, calibrated_on):
         log.warning("%s", doubt)
 
 
@@ -58,9 +54,13 @@ def require_new(
 ) -> str:
     """The same of images that are known by their fingerprints; gives what the user must see to, or nothing.
 
-    They are known from the data of its settings, opened again, by file or content; where these are not here, from the names
-    and counts in predictions.csv, which are those tested on.
+    They are known by content, from used_images.csv and the data of its settings, opened again; where there is neither, from
+    the names and counts in predictions.csv, which are those tested on.
     """
+    stored = [] if folder is None else used_images.read(folder)
+    for split, how in STORED.items():
+        keys = {row.key for row in stored if row.split == split}
+        _refuse(how, [i.name for i in images if i.key in keys], images)
     _refuse("was calibrated on", [i.name for i in images if i.key in calibrated_on], images)
     used = _used(config)
     if used is not None:
@@ -70,6 +70,8 @@ def require_new(
     tested = {} if folder is None else _tested(folder / "predictions.csv")
     both = [i.name for i in images if i.truth in (tested.get(i.name), tested.get(Path(i.name).stem))]
     _refuse("was tested on (predictions.csv)", both, images)
+    if stored:
+        return ""
     data = config.get("data") or "that it was trained on"
     return f"the data {data} cannot be opened here: see to it that the model was not trained on these images"
 
