@@ -204,6 +204,9 @@ def test_new_images_of_the_same_flat_background_may_calibrate(place: Path, caplo
     shutil.rmtree(place / "photos")
     assert papm.calibrate(place / "run", flat(files, [min(30, n) for n in counts], 200)).images == 6
     assert not caplog.text
+    rows = "".join(f"200-{k},1.0,{min(30, n)}\n" for k, n in enumerate(counts))  # other images of these names
+    (place / "run" / "predictions.csv").write_text(f"image,predicted,truth\n{rows}")
+    assert papm.calibrate(place / "run", files).images == 6
     shutil.copy(seen / "190-2.bmp", files / "200-2.bmp")
     with pytest.raises(
         DataError, match=r"1 of 6 images, such as .*200-2.*, are among those that the model was trained on"

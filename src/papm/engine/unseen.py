@@ -66,12 +66,11 @@ def require_new(
     if used is not None:
         for how, samples in used.items():
             _refuse(how, _shared(images, samples), images)
+    if stored or used is not None:
         return ""
     tested = {} if folder is None else _tested(folder / "predictions.csv")
     both = [i.name for i in images if i.truth in (tested.get(i.name), tested.get(Path(i.name).stem))]
     _refuse("was tested on (predictions.csv)", both, images)
-    if stored:
-        return ""
     data = config.get("data") or "that it was trained on"
     return f"the data {data} cannot be opened here: see to it that the model was not trained on these images"
 
