@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import gc
+import json
 import os
 import shutil
 import signal
@@ -29,6 +30,7 @@ from papm.engine.training import Training
 from papm.errors import CheckpointError, ConfigError, DataError
 from papm.models.weights import sha256_of
 from papm.predict.predictor import Counter
+from papm.study import training
 
 SPEC = "synthetic:train=6,test=2,size=96,count=5-10"
 KEYS = {"steps": 12, "crop": 64, "batch": 2, "log_every": 1, "save_every": 4, "eval_every": 6, "select": "last"}
@@ -219,6 +221,12 @@ def test_ctrl_c_after_the_last_evaluation_is_heard(tmp_path: Path, monkeypatch: 
     assert engine.train(config(**keys), tmp_path, resume=True).result is not None
 
 
+def without(run: Path, *keys: str) -> None:
+    """Let the environment of a run be one that an older papm wrote, which stored less."""
+    stored = json.loads((run / "environment.json").read_text())
+    (run / "environment.json").write_text(json.dumps({k: v for k, v in stored.items() if k not in keys}))
+
+
 OLD = """step,epoch,seconds,loss,count_error,lr,mae,rmse,nae,bias,terms
 2,,0.5,1.25,3,0.001,,,,,pixel=1.25
 4,,1,0.75,2,0.001,3.5,4,0.5,0.1,pixel=0.75
@@ -299,6 +307,21 @@ def test_a_run_goes_on_without_the_weights_file_it_started_from(tmp_path: Path) 
     assert made.result is not None and made.result["weights_sha256"] == used
     with pytest.raises(CheckpointError, match=r"start\.safetensors"):
         engine.train(config(weights=str(file)), tmp_path / "another")
+
+
+@pytest.mark.parametrize("gone", [False, True])
+def test_a_run_of_an_older_papm_is_not_recorded_as_one_without_pretrained_weights(tmp_path: Path, gone: bool) -> None:
+    file, run = tmp_path / "start.safetensors", tmp_path / "run"
+    save_file({k: v.contiguous() for k, v in models.create("tiny").state_dict().items()}, file)
+    with pytest.raises(MemoryError):
+        engine.train(config(weights=str(file)), run, watcher=StopAt(5))
+    without(run, "weights_sha256")
+    used = "unknown" if gone else sha256_of(file)
+    if gone:
+        file.unlink()
+    made = engine.train(config(weights=str(file)), run, resume=True)
+    assert made.result is not None and made.result["weights_sha256"] == used
+    assert training.done(made.result)["weights"] == training.PRETRAINED
 
 
 @pytest.mark.slow

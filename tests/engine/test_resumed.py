@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import hashlib
+import urllib.request
 from pathlib import Path
 
 import pytest
 
+from papm import models
 from papm.config import TrainConfig
 from papm.data.spec import open_spec
 from papm.data.splits import Splits, choose
 from papm.engine import run_folder
 from papm.engine.build import resolve
-from papm.engine.resumed import check_same, going_on, steps_done
+from papm.engine.resumed import UNKNOWN, check_same, going_on, steps_done, weights_used
 from papm.errors import ConfigError
+from papm.models.weights import PUBLISHED, Published
 
 SPEC = "synthetic:train=3,test=1,size=64,count=3-6"
 
@@ -49,6 +53,27 @@ def test_one_file_has_many_names(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     for name in ("runs/other", "pre", None if key != "teachers" else ""):
         with pytest.raises(ConfigError, match=f"was started with {key}=runs/pre, not"):
             check_same(tmp_path, config(**{key: name}))
+
+
+@pytest.mark.parametrize("content", [None, b"damaged", b"whole"])
+def test_published_weights_of_an_older_run_are_those_in_the_cache(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, content: bytes | None
+) -> None:
+    """Nothing is downloaded to know their checksum."""
+    monkeypatch.setenv("PAPM_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setattr(urllib.request, "urlopen", lambda *_, **__: pytest.fail("a download"))
+    digest = hashlib.sha256(b"whole").hexdigest()
+    monkeypatch.setitem(PUBLISHED, "vgg16", Published("https://there/v16.pth", digest[:8]))
+    if content is not None:
+        (tmp_path / "cache" / "weights").mkdir(parents=True)
+        (tmp_path / "cache" / "weights" / "v16.pth").write_bytes(content)
+    network = models.create("csrnet")
+    assert str(network.trunk.arch) == "vgg16"
+    asked = resolve("hd-papm", "csrnet", {"data": SPEC, "weights": "imagenet"})
+    assert weights_used(tmp_path, asked, network) == (digest if content == b"whole" else UNKNOWN)
+    run_folder.create(tmp_path, asked, weights_sha256="5" * 64)
+    assert weights_used(tmp_path, asked, network) == "5" * 64
+    assert weights_used(tmp_path / "older", resolve("hd-papm", "csrnet", {"data": SPEC}), network) is None
 
 
 def test_a_ready_model_is_not_the_run_of_its_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from papm import config, methods
+from papm.engine import resumed
 from papm.engine.train import train
 from papm.errors import DataError
 from papm.study import show, tables, training
@@ -144,6 +145,16 @@ def test_other_settings_are_shown_only_with_all_and_named(tmp_path: Path, change
     shown = show.view(study, found, everything=True)
     assert shown.lines[0].group is not None and show.rows(shown)[0][-1] == named
     assert shown.missing == study.cells  # it is still not measured
+
+
+def test_pretrained_weights_of_a_file_that_is_gone_are_pretrained_weights(tmp_path: Path) -> None:
+    study = tables.load("crowds").only(["al-papm", "vgg19", "ShTech A"])
+    found = save(tmp_path, result(), result(seed=1, weights_sha256=resumed.UNKNOWN))
+    shown = show.view(study, found)
+    assert not shown.missing and shown.lines[0].group is not None and len(shown.lines[0].group.seeds) == 2
+    assert not any("different files" in words for words in shown.remarks)
+    other = show.view(study, [*found, *save(tmp_path / "other", result(seed=2, weights_sha256="6" * 64))])
+    assert any("The trunks started from 2 different files of weights." in words for words in other.remarks)
 
 
 def test_what_the_recipe_sets_by_itself_does_not_count(tmp_path: Path) -> None:

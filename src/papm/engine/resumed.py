@@ -14,7 +14,9 @@ from papm.config import TrainConfig
 from papm.data.several import parts_of
 from papm.engine import used_images
 from papm.engine.start import AUTO
-from papm.errors import ConfigError
+from papm.errors import CheckpointError, ConfigError
+from papm.models import Network
+from papm.models.weights import PUBLISHED, cache_folder, sha256_of
 from papm.untrusted import brief
 
 # What a run may change of what was asked for: a smaller batch where memory holds no larger one, a slower trunk where maps
@@ -24,6 +26,7 @@ ADAPTED = ("batch", "trunk_lr")
 # used_images.csv says which images they are; drawn scenes have no files, and are told by what they are drawn from.
 FREE = {"device", "workers", "cache", "compile", "graph", "log_every", "save_every", "eval_every"}
 PATHS = {"data", "init", "weights", "teachers"}  # one file or folder has many names
+UNKNOWN = "unknown"  # in place of a checksum: there were pretrained weights, and their file is gone
 
 
 def check_same(folder: Path, config: TrainConfig) -> None:
@@ -81,10 +84,24 @@ def going_on(folder: Path, given: Mapping[str, Any]) -> TrainConfig:
     return configuration.from_mapping({**before, **said, **options})
 
 
-def weights_used(folder: Path) -> str | None:
-    """The SHA-256 of the weights file that the trunk of a run started from; None where there was none."""
-    value = _environment(folder).get("weights_sha256")
-    return value if isinstance(value, str) else None
+def weights_used(folder: Path, config: TrainConfig, network: Network) -> str | None:
+    """The SHA-256 of the weights file that a run started from; None where there was none.
+
+    Where an older papm started it and stored none, that of the file as it is here, else UNKNOWN; nothing is downloaded.
+    """
+    stored = _environment(folder)
+    if config.weights is None or "weights_sha256" in stored:
+        value = stored.get("weights_sha256")
+        return value if isinstance(value, str) else None
+    file, begins = Path(config.weights).expanduser(), ""
+    if config.weights == "imagenet":
+        published = PUBLISHED[str(getattr(network.trunk, "arch", None))]
+        file, begins = cache_folder() / published.name, published.sha256
+    try:
+        found = sha256_of(file)
+    except CheckpointError:
+        return UNKNOWN
+    return found if found.startswith(begins) else UNKNOWN
 
 
 def _environment(folder: Path) -> dict[str, Any]:

@@ -163,7 +163,7 @@ def _train(
         counting.load(device)
         watched = None if splits.monitor is None else Watched(splits.monitor, device)
         settle_norms(network, splits.train, device)
-        weights = resumed.weights_used(folder) if goes_on else network.weights_sha256
+        weights = resumed.weights_used(folder, config, network) if goes_on else network.weights_sha256
         if fresh and is_first_process():
             run_folder.create(folder, config, asked, splits, weights)
         if watcher is not None and is_first_process():

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from papm.engine.resumed import UNKNOWN
 from papm.methods import RECIPE
 from papm.study import training
 from papm.study.cells import Cell, Study
@@ -97,7 +98,7 @@ def _remarks(study: Study, lines: Sequence[Line]) -> list[str]:
     ]
     if older:
         said.append(f"Today's settings, but results of an earlier recipe than {RECIPE}: {'; '.join(older)}.")
-    files = {h for line in lines if line.group for h in line.group.of("weights_sha256") if h}
+    files = {h for line in lines if line.group for h in line.group.of("weights_sha256") if h and h != UNKNOWN}
     if len(files) > 1:
         said.append(f"The trunks started from {len(files)} different files of weights.")
     return said
