@@ -293,17 +293,52 @@ def test_other_commas_in_numbers_are_refused(tmp_path: Path, row: str) -> None:
         ("image,x,y,,\n", "a.jpg,10,2,5,4", "5 fields where the header has 3; decimal commas?"),
         ("x,y,image,label\n", "10,2,5,4,a.jpg,1", "6 fields where the header has 4; decimal commas?"),
         ("", "a.jpg,10,2,5,4", "5 fields where a row may have 4; decimal commas?"),
-        ("image,x,y\n", "a.jpg,1.5,2.5,far away", "4 fields where the header has 3; give each column a heading"),
-        ("image;x;y\n", "a.jpg;10;2;5", "4 fields where the header has 3; give each column a heading"),
+        ("", "a.jpg,10,2,5,4,car", "6 fields where a row may have 4; decimal commas?"),
+        ("image,x,y,notes\n", "a.jpg,10,2,5,4,big, round", "7 fields where the header has 4; decimal commas?"),
+        ("x,image,y\n", "10,2,a.jpg,5,4", "5 fields where the header has 3; decimal commas?"),
+        ("image,x,y\na.jpg,7,8,near\n", "a.jpg,10,2,5,4", "5 fields where the header has 3; decimal commas?"),
     ],
 )
-def test_rows_with_more_fields_than_the_header_are_refused(tmp_path: Path, header: str, row: str, words: str) -> None:
+def test_rows_that_fell_apart_at_decimal_commas_are_refused(
+    tmp_path: Path, header: str, row: str, words: str, caplog: pytest.LogCaptureFixture
+) -> None:
     """Decimal commas in a table of commas put every point where nothing is."""
     image(tmp_path / "a.jpg")
     text(tmp_path / "p.csv", f"{header}{row}\n")
-    with pytest.raises(DataError, match=rf"p\.csv:{1 + bool(header)}: {re.escape(words)}"):
+    line = 1 + header.count("\n")
+    with pytest.raises(DataError, match=rf"p\.csv:{line}: {re.escape(words)}"):
         open_all(tmp_path)
-    assert any(words in f.message for f in check("folder", tmp_path) if f.severity == "error")
+    assert not caplog.messages  # such as that the image has no row
+    [found] = [f for f in check("folder", tmp_path) if f.severity == "error"]
+    assert found.line == line and words in found.message and "; else give each column a heading" in found.message
+
+
+@pytest.mark.parametrize(
+    ("content", "fields"),
+    [
+        ("image,x,y,notes\na.jpg,10,20,big, round\na.jpg,30,40,\n", "5 fields where the header has 4"),
+        ("image,x,y\na.jpg,10,20,checked by Ann\na.jpg,30,40\n", "4 fields where the header has 3"),
+        ("image,x,y\na.jpg,10,20,7\na.jpg,30,40,good\n", "4 fields where the header has 3"),
+        ("image,x,y\na.jpg,10,20,1,0.98\na.jpg,30,40,-1,2\n", "5 fields where the header has 3"),
+        ("image,x,y\na.jpg,10.5,20,1\na.jpg,30,40\n", "4 fields where the header has 3"),
+        ("image,x,y\na.jpg,10,20,3,4\na.jpg,30.5,40\n", "5 fields where the header has 3"),
+        ("image;x;y\na.jpg;10;20;5\na.jpg;30;40;5;6\n", "5 fields where the header has 3"),
+        ("image,x,y,\na.jpg,10,20,ok\na.jpg,30,40,3\n", ""),
+        ("image,x,y,\na.jpg,10,20,5\na.jpg,30,40,3\n", ""),
+        ("a.jpg,10,20,1,0.98\na.jpg,30,40,1,1\n", ""),
+        ("a.jpg,10,20,1,0.98\na.jpg,30,40,1,0.95\n", ""),
+        ("a.jpg,10,20,car,2024,x\na.jpg,30,40,car,2024,y\n", ""),
+    ],
+)
+def test_cells_behind_the_columns_are_not_read(
+    tmp_path: Path, content: str, fields: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Remarks, scores, commas in a text: said once a file where the header is shorter."""
+    image(tmp_path / "a.jpg", (80, 80))
+    text(tmp_path / "p.csv", content)
+    assert [[int(v) for v in xy] for xy in open_all(tmp_path)["a"]] == [[10, 20], [30, 40]]
+    said = [f"{tmp_path / 'p.csv'}: rows have up to {fields}; those beyond are not read"] if fields else []
+    assert caplog.messages == said
 
 
 @pytest.mark.parametrize("content", ["image,x,y\na.jpg,1,2,\na.jpg,3,4,,\n", "a.jpg,1,2,,\na.jpg,3,4,,,\n"])

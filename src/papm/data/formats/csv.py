@@ -8,19 +8,28 @@ from __future__ import annotations
 
 import csv
 import io
+import logging
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
+from itertools import islice
 from pathlib import Path
 
 from papm.data.formats.base import NO, SURELY, Context, Points, Sheet, Table, register
 from papm.data.formats.items import Item, put_text, written
 from papm.data.formats.txt import Columns, add_row, head, header
-from papm.data.readers.faults import AnnotationError, Fault, Faults, read_text, safe_relative
+from papm.data.readers.faults import MAX_COORDINATE, AnnotationError, Fault, Faults, read_text, safe_relative
 from papm.files import guarded, unguarded
 from papm.images import is_image_name
 
+logger = logging.getLogger(__name__)
+
 _DECLARED = re.compile(r'"?sep=([;,\t|])"?[;,\t|]*(?=\n|$)', re.I)
+_POINT = re.compile(r"\s*[+-]?[0-9]*\.[0-9]+\s*")  # a number with one
+_REMEDY = (
+    "decimal commas? save it with points as decimal marks, or with semicolons between columns; else give each column a"
+    " heading, and put a cell that holds commas in quotes"
+)
 
 
 @register
@@ -45,7 +54,7 @@ class Csv(Sheet):
     def read(self, path: Path, context: Context) -> Table:
         table = Table(path)
         wanted = "a header with the columns image, x and y (and label), or rows of these"
-        for number, cells, columns in table_rows(path, table.faults, _columns, wanted):
+        for number, cells, columns in table_rows(path, table.faults, _columns, wanted, tell=True):
             try:
                 _add(table, cells, columns, number)
             except ValueError as e:
@@ -117,29 +126,92 @@ def separator(text: str) -> str:
 
 
 def table_rows(
-    path: Path, faults: Faults, find: Callable[[Sequence[str]], Columns | None], wanted: str
+    path: Path, faults: Faults, find: Callable[[Sequence[str]], Columns | None], wanted: str, tell: bool = False
 ) -> Iterator[tuple[int, list[str], Columns]]:
     """The rows of a table below its header, with the line of each and where its columns are, which `find` sees in the first.
 
-    Rows with more fields than the header, or than columns are known of, are faults.
+    Fields beyond the header, or beyond the columns that are known, are not read; `tell` warns of them. Rows whose x and y
+    fell apart at decimal commas are faults.
     """
     text = read_text(path)
-    columns, width, head = None, 0, ""
+    shape, apart, widest = None, None, 0
     for number, cells in filled_rows(text, path, faults):
-        if columns is None:
+        if shape is None:
             columns = find(cells)
             if columns is None:
                 found = ", ".join(c.strip() for c in cells)[:120]
                 raise AnnotationError.of(path, f"expected {wanted}; found: {found}; rename the columns", number)
             columns = replace(columns, commas=separator(text) != ",")
-            if columns.named or header(cells) is not None:
-                width, head = _width(cells), "the header has"
+            shape = _Shape(columns, cells if columns.named or header(cells) is not None else None)
+            if shape.head is not None:
                 continue
-            width, head = 1 + max(columns.x, columns.y, columns.label or 0, columns.image or 0), "a row may have"
-        if (fields := _width(cells)) > width:
-            faults.append(Fault(path, number, f"{fields} fields where {head} {width}; {_remedy(cells, columns)}"))
-            continue
-        yield number, cells, columns
+        if (fields := shape.excess(cells)) and apart is None:  # seldom, so that a second look at the text costs little
+            rows = filled_rows(text, path, Faults())
+            apart = shape.fell_apart(cells for _, cells in islice(rows, int(shape.head is not None), None))
+        joined = shape.joined(cells) if fields and apart else None
+        if joined:
+            faults.append(Fault(path, number, f"{fields} fields where {shape.told}; {_REMEDY}"))
+        widest = max(widest, fields)
+        yield number, joined or cells, shape.columns  # with a row for the image, where a check goes on
+    if tell and not apart and shape is not None and shape.head is not None and widest > len(shape.head):
+        what = "rows have up to %d fields where the header has %d; those beyond are not read"
+        logger.warning(f"%s: {what}", path, widest, len(shape.head))
+
+
+class _Shape:
+    """The columns of a table, and what is to be thought of rows with more fields."""
+
+    def __init__(self, columns: Columns, head: Sequence[str] | None) -> None:
+        self.columns, self.head = columns, head
+        self.least = 1 + max(columns.x, columns.y, columns.image or 0)  # fields that a row must have,
+        self.width = max(self.least, 1 + (columns.label or 0))  # and those that it may have
+        if head is not None:
+            self.least = self.width = _width(head)
+        self.others = head is None or self.width > 2 + (columns.image is not None)  # columns besides image, x and y
+
+    @property
+    def told(self) -> str:
+        """The number of fields that are known, in words."""
+        return f"{'a row may have' if self.head is None else 'the header has'} {self.width}"
+
+    def excess(self, cells: Sequence[str]) -> int:
+        """The number of fields of a row that has too many, else 0."""
+        return fields if len(cells) > self.width and (fields := _width(cells)) > self.width else 0
+
+    def fell_apart(self, rows: Iterable[Sequence[str]]) -> bool:
+        """Whether commas were decimal signs in a table that they separate.
+
+        A row with x and y in two whole numbers each shows it. Where one of x and y is, all long rows have to look so: the
+        number may be anything. A decimal point speaks against it.
+        """
+        if self.columns.commas:
+            return False
+        both = one = other = False
+        for cells in rows:
+            fields = self.excess(cells)
+            at = range(len(cells)) if fields else (self.columns.x, self.columns.y)
+            if any(_POINT.fullmatch(cells[k]) for k in at if k < len(cells) and k != self.columns.image):
+                return False
+            if fields:
+                found = self.joined(cells) is not None
+                both, one, other = both or (found and fields > 1 + self.least), one or found, other or not found
+        return both or (one and not other)
+
+    def joined(self, cells: Sequence[str]) -> list[str] | None:
+        """A long row with x and y put together again, where whole numbers stand for their parts.
+
+        >>> _Shape(Columns(1, 2, None, 0), ["image", "x", "y"]).joined(["a.jpg", "101", "2", "56", "4"])
+        ['a.jpg', '101.2', '56.4']
+        """
+        fields = self.excess(cells)
+        more, (first, second) = fields - self.least, sorted((self.columns.x, self.columns.y))
+        if more == 2 or (more > 2 and self.others):
+            return _together(cells, first, second + 1)
+        if more == 1 and (self.head is None or fields > len(self.head)):  # else the header has an empty cell for it
+            ways = (first, second + 1), (second, first)
+            found = (_together(cells, pair) for pair, other in ways if _number(cells[other], "0"))
+            return next(filter(None, found), None)
+        return None
 
 
 def _width(cells: Sequence[str]) -> int:
@@ -147,17 +219,25 @@ def _width(cells: Sequence[str]) -> int:
     return max((i for i, cell in enumerate(cells, start=1) if cell.strip()), default=0)
 
 
-def _remedy(cells: Sequence[str], columns: Columns) -> str:
-    """What to do about too many fields: where x and y fall into whole numbers, commas were their decimal signs.
+def _together(cells: Sequence[str], *pairs: int) -> list[str] | None:
+    """A row whose cells from each of `pairs` on are the two parts of a coordinate, with these put together."""
+    out = list(cells)
+    for at in reversed(pairs):
+        if not (number := _number(*out[at : at + 2])):
+            return None
+        out[at : at + 2] = [number]
+    return out
 
-    >>> _remedy(["a.jpg", "101", "2", "56", "4"], Columns(1, 2, None, 0))
-    'decimal commas? save it with points as decimal marks, or with semicolons between columns'
+
+def _number(whole: str, fraction: str) -> str:
+    """A coordinate from what stood before and after its decimal comma; nothing where it is none.
+
+    >>> _number("101", "2"), _number("1", "0.98"), _number("-1", "2")
+    ('101.2', '', '')
     """
-    first = min(columns.x, columns.y)
-    parts = [cell.strip() for cell in cells[first : first + 3]]
-    if not columns.commas and len(parts) == 3 and all(re.fullmatch(r"[+-]?[0-9]+", part) for part in parts):
-        return "decimal commas? save it with points as decimal marks, or with semicolons between columns"
-    return "give each column a heading, and put a cell that holds the separator in quotes"
+    number = f"{whole.strip()}.{fraction.strip()}"
+    plausible = re.fullmatch(r"(\+?[0-9]+|-0+)\.[0-9]+", number) and float(number) <= MAX_COORDINATE
+    return number if plausible else ""
 
 
 def filled_rows(text: str, path: Path, faults: Faults) -> Iterator[tuple[int, list[str]]]:
