@@ -23,3 +23,16 @@ def test_a_cpu_trains_in_bf16_where_it_has_units_for_it_and_counts_in_float32(
 def test_a_precision_that_is_asked_for_is_that_of_evaluations_too(asked: str, given: str) -> None:
     config = TrainConfig(precision=asked)
     assert precision_of(config, CPU) == counting_precision(config, CPU) == given
+
+
+@pytest.mark.parametrize("amx", [True, False])
+@pytest.mark.parametrize(("asked", "begun"), [("auto", "32"), ("auto", "bf16"), ("16", "bf16")])
+def test_a_run_goes_on_in_the_precision_it_began_in(
+    monkeypatch: pytest.MonkeyPatch, amx: bool, asked: str, begun: str
+) -> None:
+    monkeypatch.setattr(torch.cpu, "_is_amx_tile_supported", lambda: amx, raising=False)
+    config, gpu = TrainConfig(precision=asked), torch.device("cuda")
+    assert precision_of(config, CPU, begun) == precision_of(config, gpu, begun) == begun
+    assert counting_precision(config, gpu, begun) == begun
+    assert counting_precision(config, CPU, begun) == ("32" if asked == "auto" else begun)
+    assert precision_of(TrainConfig(precision="16"), CPU, "16") == "bf16"  # which there is on GPUs only

@@ -324,6 +324,25 @@ def test_a_run_of_an_older_papm_is_not_recorded_as_one_without_pretrained_weight
     assert training.done(made.result)["weights"] == training.PRETRAINED
 
 
+@pytest.mark.parametrize("older", [False, True])
+def test_a_run_goes_on_in_its_precision_on_a_machine_that_would_take_another(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, older: bool
+) -> None:
+    """Also one of an older papm, which did not store it and trained in float32 on every CPU."""
+    monkeypatch.setattr(torch.cpu, "_is_amx_tile_supported", lambda: False, raising=False)
+    engine.train(config(), tmp_path / "whole")
+    with pytest.raises(MemoryError):
+        engine.train(config(), tmp_path / "cut", watcher=StopAt(5))
+    if older:
+        without(tmp_path / "cut", "precision")
+    monkeypatch.setattr(torch.cpu, "_is_amx_tile_supported", lambda: True, raising=False)
+    assert not caplog.text
+    made = engine.train(config(), tmp_path / "cut", resume=True)
+    assert made.result is not None and made.result["precision"] == "32"
+    assert losses(tmp_path / "cut") == losses(tmp_path / "whole")
+    assert "the run goes on with precision=32, as it began; a new run takes bf16 on this machine" in caplog.text
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("change", [
     *(pytest.param((key, None), id=f"no {key}") for key in ("step", "network", "optimizer", "loss", "log")),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import json
 import urllib.request
 from pathlib import Path
 
@@ -14,7 +15,7 @@ from papm.data.spec import open_spec
 from papm.data.splits import Splits, choose
 from papm.engine import run_folder
 from papm.engine.build import resolve
-from papm.engine.resumed import UNKNOWN, check_same, going_on, steps_done, weights_used
+from papm.engine.resumed import UNKNOWN, check_same, going_on, precision_begun, steps_done, weights_used
 from papm.errors import ConfigError
 from papm.models.weights import PUBLISHED, Published
 
@@ -74,6 +75,24 @@ def test_published_weights_of_an_older_run_are_those_in_the_cache(
     run_folder.create(tmp_path, asked, weights_sha256="5" * 64)
     assert weights_used(tmp_path, asked, network) == "5" * 64
     assert weights_used(tmp_path / "older", resolve("hd-papm", "csrnet", {"data": SPEC}), network) is None
+
+
+@pytest.mark.parametrize(("hardware", "device", "asked", "begun"), [
+    ("x86_64 CPU, 1 thread", "auto", "auto", "32"), ("NVIDIA H200", "cpu", "auto", "32"),
+    ("NVIDIA H200", "auto", "auto", None), ("x86_64 CPU, 2 threads", "auto", "bf16", None),
+])  # fmt: skip
+def test_the_precision_of_an_older_run(
+    tmp_path: Path, hardware: str, device: str, asked: str, begun: str | None
+) -> None:
+    run_folder.create(tmp_path, config(device=device, precision=asked), precision="bf16")
+    assert precision_begun(tmp_path) == "bf16"
+    for stored in (
+        {"hardware": hardware},
+        {"hardware": hardware, "precision": None},
+        {"hardware": hardware, "precision": 5},
+    ):
+        (tmp_path / "environment.json").write_text(json.dumps(stored))
+        assert precision_begun(tmp_path) == begun
 
 
 def test_a_ready_model_is_not_the_run_of_its_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

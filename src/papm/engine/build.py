@@ -108,18 +108,22 @@ def with_classes(config: TrainConfig, splits: Splits) -> TrainConfig:
     return dataclasses.replace(config, network={**config.network, "num_classes": classes})
 
 
-def precision_of(config: TrainConfig, device: torch.device) -> str:
-    """`auto` is bf16 where the device has units for it, else full precision. A CPU trains in bf16 where fp16 was asked for."""
-    if config.precision == "16" and device.type == "cpu":
+def precision_of(config: TrainConfig, device: torch.device, begun: str | None = None) -> str:
+    """`auto` is bf16 where the device has units for it, else full precision. A CPU trains in bf16 where fp16 was asked for.
+
+    A run that was `begun` in a precision goes on in it.
+    """
+    wanted = begun or config.precision
+    if wanted == "16" and device.type == "cpu":
         return "bf16"
-    if config.precision != "auto":
-        return config.precision
+    if wanted != "auto":
+        return wanted
     return "bf16" if has_bf16_units(device) else "32"
 
 
-def counting_precision(config: TrainConfig, device: torch.device) -> str:
+def counting_precision(config: TrainConfig, device: torch.device, begun: str | None = None) -> str:
     """The precision of evaluations: that of the steps; on a CPU, where nothing is asked for, that of `papm predict` there."""
-    return "32" if config.precision == "auto" and device.type == "cpu" else precision_of(config, device)
+    return "32" if config.precision == "auto" and device.type == "cpu" else precision_of(config, device, begun)
 
 
 def has_bf16_units(device: torch.device) -> bool:

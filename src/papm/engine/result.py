@@ -47,11 +47,13 @@ def finish(
     started: float,
     weights_sha256: str | None,
     asked: TrainConfig | None = None,
+    begun: str | None = None,
 ) -> dict[str, Any]:
     """Evaluate the chosen and the last weights on the test images and write result.json and predictions.csv.
 
     `started` is when this part of the run began; the seconds of a run are those of all its parts, loading and evaluation
-    included. `asked` is what the run began with, where it restarted with another learning rate of its trunk.
+    included. `asked` is what the run began with, where it restarted with another learning rate of its trunk; `begun`, the
+    precision of its steps, where it goes on.
     """
     for name in ("best.ckpt", "last.ckpt"):
         if not (folder / name).exists():
@@ -90,7 +92,7 @@ def finish(
         "mae_in_image": None,
         "weights_sha256": weights_sha256,
     }
-    precision = counting_precision(config, device)
+    precision = counting_precision(config, device, begun)
     own = _own_figures(network, spec.inference or network.inference, splits, config, precision)
     checkpoint.change_inference(folder / "best.ckpt", **own)
     test = splits.test or splits.monitor
@@ -109,8 +111,8 @@ def finish(
         if splits.monitor is splits.test and log.best:
             result["mae_best_on_test"] = min(log.best["mae"], result["mae_last"])
     seconds = log.seconds + time.monotonic() - started
-    result |= {"seconds": round(seconds, 1), "hardware": hardware(device), "precision": precision_of(config, device)}
-    result["revision"] = revision()
+    result |= {"seconds": round(seconds, 1), "hardware": hardware(device)}
+    result |= {"precision": precision_of(config, device, begun), "revision": revision()}
     write_json(folder / "result.json", result)
     return result
 

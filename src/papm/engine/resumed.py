@@ -104,6 +104,18 @@ def weights_used(folder: Path, config: TrainConfig, network: Network) -> str | N
     return found if found.startswith(begins) else UNKNOWN
 
 
+def precision_begun(folder: Path) -> str | None:
+    """The precision of the steps of a run so far; None where it follows from the settings.
+
+    Where an older papm started it and stored none: on a CPU it trained in float32 unless it was told otherwise.
+    """
+    stored, before = _environment(folder), stored_config(folder)
+    if stored.get("precision") in ("32", "bf16", "16"):
+        return str(stored["precision"])
+    on_cpu = before.device == "cpu" or " CPU, " in str(stored.get("hardware"))
+    return "32" if before.precision == "auto" and on_cpu else None
+
+
 def _environment(folder: Path) -> dict[str, Any]:
     """environment.json; nothing where it cannot be read."""
     try:

@@ -123,9 +123,10 @@ def create(
     asked: TrainConfig | None = None,
     splits: Splits | None = None,
     weights_sha256: str | None = None,
+    precision: str | None = None,
 ) -> None:
     """A new run: its images, its configuration, which may be another than what was `asked` for, and environment, with the
-    weights file that its trunk starts from; nothing of an attempt that came before.
+    weights file that its trunk starts from and the precision of its steps; nothing of an attempt that came before.
     """
     for name in FILES:
         (folder / name).unlink(missing_ok=True)
@@ -135,7 +136,7 @@ def create(
         used_images.write(folder, used_images.used(splits))
     write_text(folder / "config.yaml", configuration.to_yaml(config))
     wanted = {} if asked is None else {k: v for k in ADAPTED if (v := getattr(asked, k)) != getattr(config, k)}
-    more = {"weights_sha256": weights_sha256, **({"asked": wanted} if wanted else {})}
+    more = {"weights_sha256": weights_sha256, "precision": precision, **({"asked": wanted} if wanted else {})}
     write_json(folder / "environment.json", environment() | more)
 
 

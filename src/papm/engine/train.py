@@ -70,6 +70,15 @@ def say_what_is_left_out(dataset: Dataset) -> None:
         )
 
 
+def say_which_precision(config: TrainConfig, device: torch.device, begun: str | None) -> None:
+    """Where it is not the one that was asked for, or not what a new run on this machine would take."""
+    own, used = precision_of(config, device), precision_of(config, device, begun)
+    if used != own:
+        log.warning("the run goes on with precision=%s, as it began; a new run takes %s on this machine", used, own)
+    elif config.precision not in ("auto", used):
+        log.warning("precision=%s is for GPUs; this run uses %s", config.precision, used)
+
+
 def own_device(config: TrainConfig) -> torch.device:
     """The device of this process: with several GPUs, the one of its rank."""
     device = pick_device(config.device)
@@ -152,8 +161,9 @@ def _train(
 ) -> RunResult:
     started = time.monotonic()
     device = own_device(config)
-    if config.precision != "auto" and config.precision != precision_of(config, device) and is_first_process():
-        log.warning("precision=%s is for GPUs; this run uses %s", config.precision, precision_of(config, device))
+    begun = None if fresh else resumed.precision_begun(folder)
+    if is_first_process():
+        say_which_precision(config, device, begun)
     training: Training | None = None
     with oom.kept(folder, lambda: not fresh or (training is not None and training.done > training.first)):
         goes_on = not fresh and (folder / "last.ckpt").exists()
@@ -165,7 +175,7 @@ def _train(
         settle_norms(network, splits.train, device)
         weights = resumed.weights_used(folder, config, network) if goes_on else network.weights_sha256
         if fresh and is_first_process():
-            run_folder.create(folder, config, asked, splits, weights)
+            run_folder.create(folder, config, asked, splits, weights, precision_of(config, device))
         if watcher is not None and is_first_process():
             watcher.on_start(splits.sizes)
         spec = ModelSpec(
@@ -177,7 +187,7 @@ def _train(
         )
 
         with launched(config.devices, device) as ranks:
-            training = Training(config, network, loss, counting, device, ranks)
+            training = Training(config, network, loss, counting, device, ranks, begun)
             record = Log(folder, config.steps, watcher, writes=ranks.first)
             keeper = Keeper(folder, spec, training.weights)
             if goes_on:
@@ -198,7 +208,7 @@ def _train(
         last = Weights(training.done, training.weights())
         try:
             with interruptible():
-                result = finish(config, folder, splits, record, device, last, started, weights, asked)
+                result = finish(config, folder, splits, record, device, last, started, weights, asked, begun)
         except KeyboardInterrupt:
             return interrupted
         return RunResult(folder, training.done, False, result, splits.test or splits.monitor)

@@ -38,10 +38,11 @@ class Training:
         data: CountingData,
         device: torch.device,
         ranks: Ranks | None = None,
+        begun: str | None = None,  # the precision that the run began in, of one that goes on
     ) -> None:
         self.config, self.network, self.loss, self.data, self.device = config, network, loss, data, device
         self.ranks = ranks or Ranks()
-        self.precision, self.counting = precision_of(config, device), counting_precision(config, device)
+        self.precision, self.counting = precision_of(config, device, begun), counting_precision(config, device, begun)
         self.objective = Objective(network, loss, self.precision)
         captured = can_capture(self)
         loss.to(device).train()
