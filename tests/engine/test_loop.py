@@ -17,7 +17,7 @@ def images(n: int, side: int) -> Dataset:
 
 
 def test_many_large_images_are_counted_less_often() -> None:
-    config = TrainConfig(backbone="tiny", steps=6000, crop=160, batch=8, precision="32")
+    config = TrainConfig(backbone="tiny", steps=6000, crop=160, batch=8)
     assert evaluate_every(config, images(10, 256)) == 300
     assert evaluate_every(config, images(80, 4000)) == 1500
     between = evaluate_every(config, images(100, 1000))
@@ -26,13 +26,10 @@ def test_many_large_images_are_counted_less_often() -> None:
     assert counted <= 0.25 * 3 * trained
 
 
-def test_steps_in_half_precision_are_shorter(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_steps_in_half_precision_are_shorter() -> None:
     """Their evaluations are not: on a CPU they are in float32."""
-    config, many = TrainConfig(backbone="tiny", steps=6000, crop=160, batch=8, device="cpu"), images(100, 1000)
-    monkeypatch.setattr("papm.engine.build.has_bf16_units", lambda device: False)
-    alike = evaluate_every(config, many)
-    monkeypatch.setattr("papm.engine.build.has_bf16_units", lambda device: True)
-    assert evaluate_every(config, many) == pytest.approx(2 * alike, rel=0.2)
+    config, many = TrainConfig(backbone="tiny", steps=6000, crop=160, batch=8), images(100, 1000)
+    assert evaluate_every(config, many, shorter=True) == pytest.approx(2 * evaluate_every(config, many), rel=0.2)
 
 
 def test_there_are_never_more_than_twenty() -> None:

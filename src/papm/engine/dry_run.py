@@ -24,7 +24,7 @@ from papm.engine.loop import evaluate_every
 from papm.engine.meeting import PATIENCE
 from papm.engine.oom import with_memory
 from papm.engine.ranks import Ranks, join_started, launched, machines
-from papm.engine.resumed import as_begun, steps_done
+from papm.engine.resumed import as_begun, precision_begun, steps_done
 from papm.engine.train import own_device
 from papm.engine.training import Training, compiles
 from papm.errors import ConfigError
@@ -52,16 +52,22 @@ def dry_run(
         splits = choose(data.open_spec(config.data, **config.options), config.select, config.val_fraction, config.seed)
     chosen = splits
     require_pixels(chosen.train)
-    config, done = with_classes(config, chosen), 0
+    config, done, begun = with_classes(config, chosen), 0, None
     if resumed is not None:
         config, _ = as_begun(resumed, config)
         run_folder.require_same(resumed, config, chosen)
-        done = steps_done(resumed)
-    return with_memory(config, lambda config: _measure(config, chosen, device, steps, warmup, done))
+        done, begun = steps_done(resumed), precision_begun(resumed)
+    return with_memory(config, lambda config: _measure(config, chosen, device, steps, warmup, done, begun))
 
 
 def _measure(
-    config: TrainConfig, splits: Splits, device: torch.device, steps: int, warmup: int, done: int
+    config: TrainConfig,
+    splits: Splits,
+    device: torch.device,
+    steps: int,
+    warmup: int,
+    done: int,
+    begun: str | None,
 ) -> dict[str, Any]:
     # Compiled or not as the whole run would be, not as one of so few steps.
     short = dataclasses.replace(config, steps=warmup + steps, compile="yes" if compiles(config) else "no")
@@ -74,7 +80,7 @@ def _measure(
     if device.type == "cuda":
         torch.cuda.reset_peak_memory_stats()
     with connected(config.devices, device) as ranks:
-        training = Training(short, network, loss, counting, device, ranks)
+        training = Training(short, network, loss, counting, device, ranks, begun)
         for item in counting.items(0, device, ranks.rank, ranks.world):
             training.take(item)
             if training.done in (warmup, short.steps):
@@ -89,7 +95,8 @@ def _measure(
         began = time.perf_counter()
         evaluate(network, few, precision=training.counting)
         evaluation = (time.perf_counter() - began) / len(few) * len(watched)
-    every = 0 if watched is None else evaluate_every(config, watched)
+    shorter = training.precision != training.counting
+    every = 0 if watched is None else evaluate_every(config, watched, shorter)
     evaluations = config.steps // every - done // every + 1 if every else 0
     left = config.steps - done
     found: dict[str, Any] = {

@@ -14,7 +14,6 @@ from papm import checkpoint
 from papm.config import TrainConfig
 from papm.data.base import Dataset
 from papm.data.cache import decoded_bytes
-from papm.engine.build import counting_precision, precision_of
 from papm.engine.fallen import Fallen, objects_of_a_crop
 from papm.engine.interrupts import Stop
 from papm.engine.keep import Keeper
@@ -23,7 +22,6 @@ from papm.engine.oom import no_memory
 from papm.engine.training import Training
 from papm.engine.watch import Watched
 from papm.errors import CheckpointError, PapmError
-from papm.predict.predictor import pick_device
 from papm.untrusted import brief
 
 STEP_COST = (
@@ -35,7 +33,8 @@ EVALUATIONS_SHARE, FEWEST, MOST = 0.25, 4, 20
 def fit(training: Training, watched: Watched | None, log: Log, keeper: Keeper, stop: Stop) -> None:
     """All steps that are left, or those until `stop`."""
     c, ranks = training.config, training.ranks
-    every = evaluate_every(c, watched.dataset) if watched is not None else 0
+    shorter = training.precision != training.counting
+    every = evaluate_every(c, watched.dataset, shorter) if watched is not None else 0
 
     def due(step: int) -> bool:
         return every > 0 and step > 0 and step % every == 0
@@ -111,14 +110,14 @@ def resume(path: Path, training: Training, log: Log) -> None:
     )
 
 
-def evaluate_every(config: TrainConfig, watched: Dataset) -> int:
+def evaluate_every(config: TrainConfig, watched: Dataset, shorter: bool = False) -> int:
     """Steps from one evaluation of the watched images to the next: twenty times a run, less often where they are so many or so
-    large that counting them would take more than a quarter of the time of the steps; four times at least.
+    large that counting them would take more than a quarter of the time of the steps; four times at least. `shorter`: the steps
+    are in a lower precision than the evaluations.
     """
     if config.eval_every:
         return config.eval_every
-    device = pick_device(config.device)
-    faster = 1 if precision_of(config, device) == counting_precision(config, device) else 2
-    trained = STEP_COST / faster * config.steps * config.batch * config.devices * config.crop**2
+    cost = STEP_COST / 2 if shorter else STEP_COST
+    trained = cost * config.steps * config.batch * config.devices * config.crop**2
     times = min(max(EVALUATIONS_SHARE * trained / max(1, decoded_bytes(watched.samples) // 3), FEWEST), MOST)
     return math.ceil(config.steps / int(times))
