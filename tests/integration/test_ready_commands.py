@@ -53,6 +53,26 @@ def test_a_ready_model_counts(photo: tuple[Path, int], run_papm: Run) -> None:
     assert code == 2 and "no ready model of that name; did you mean 'cells'?" in err
 
 
+def test_a_path_on_the_command_line_is_no_name(photo: tuple[Path, int], run_papm: Run) -> None:
+    Path("cells").mkdir()  # of images, say
+    assert run_papm("predict", "cells", photo[0], "--no-points", "--no-overlays")[0] == 0
+    drawn = "synthetic:look=cells,train=2,test=1,size=64,count=1-3"
+    for words in (
+        ("predict", "./cells", photo[0]),
+        ("predict", "cells", photo[0], "--with", "./cells"),
+        ("eval", "./cells", drawn),
+        ("calibrate", "./cells", drawn, "--out", "mine.ckpt"),
+        ("calibrate", "./cells", "--off", "--out", "mine.ckpt"),
+        ("export", "./cells"),
+        ("train", drawn, "--init", "./cells", "--out", "run", *SETTINGS),
+    ):
+        code, _, err = run_papm(*words)
+        assert code == 2 and "./cells: this folder holds neither best.ckpt nor last.ckpt" in err, (words, err)
+    Path("cells", "config.yaml").touch()  # a run that crashed
+    code, _, err = run_papm("predict", "cells", photo[0])
+    assert code == 2 and "cells: this folder holds neither best.ckpt nor last.ckpt" in err
+
+
 def test_a_name_that_is_not_installed_says_what_to_do(photo: tuple[Path, int], run_papm: Run) -> None:
     for name in ready.missing():
         for words in (("predict", name, photo[0]), ("export", name), ("train", photo[0].parent, "--init", name)):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import re
 from pathlib import Path
 
 import pytest
@@ -13,8 +14,10 @@ from papm import checkpoint, models, ready
 from papm.checkpoint import ModelSpec
 from papm.engine.start import model_file
 from papm.errors import CheckpointError
+from papm.export.program import load_model
 from papm.predict.ensemble import Ensemble
 from papm.predict.predictor import Counter
+from papm.predict.scaleout.run import _visible
 from papm.ready import places
 from papm.ready.card import Card, Figure
 
@@ -116,6 +119,37 @@ def test_a_folder_of_that_name_without_a_model_in_it_does_not_hide_the_model(
     Path("photos").mkdir()
     with pytest.raises(CheckpointError, match=r"photos: this folder holds neither best\.ckpt nor last\.ckpt"):
         checkpoint.resolve(Path("photos"))
+
+
+@pytest.mark.parametrize("file", ["config.yaml", "metrics.csv"])
+def test_a_run_without_a_checkpoint_is_not_the_ready_model(installed: Path, file: str) -> None:
+    Path("pebbles").mkdir()
+    Path("pebbles", file).touch()
+    for model in ("pebbles", "./pebbles", Path("pebbles"), Path("pebbles").absolute()):
+        with pytest.raises(CheckpointError, match=r"pebbles: this folder holds neither best\.ckpt nor last\.ckpt"):
+            checkpoint.resolve(model)
+    with pytest.raises(CheckpointError, match=r"\./pebbles: this folder holds neither"):
+        model_file("./pebbles")
+
+
+@pytest.mark.parametrize("typed", ["./pebbles", "pebbles/", "../here/pebbles", "~/pebbles"])
+def test_a_path_is_never_the_name_of_a_ready_model(
+    installed: Path, typed: str, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HOME", str(Path.cwd()))
+    opened = (checkpoint.resolve, model_file, Counter.load, lambda m: Ensemble.load([m]), load_model, _visible)
+    Path("pebbles").mkdir()
+    Path("pebbles", "beach.jpg").touch()
+    for load in opened:
+        with pytest.raises(CheckpointError, match=rf"^{re.escape(typed)}: this folder holds neither best\.ckpt"):
+            load(typed)
+    Path("pebbles", "beach.jpg").unlink()
+    Path("pebbles").rmdir()
+    for load in opened:
+        with pytest.raises(CheckpointError, match=r"pebbles/?: no such checkpoint file or run folder$"):
+            checkpoint.load(Path(load(typed)))
+    write_model(Path("pebbles") / "best.ckpt")
+    assert checkpoint.resolve(typed).samefile("pebbles/best.ckpt") and not caplog.messages
 
 
 def test_where_a_training_starts_a_name_is_the_ready_model(installed: Path, caplog: pytest.LogCaptureFixture) -> None:

@@ -49,13 +49,14 @@ def calibrate(
     from papm.data import spec
     from papm.engine.calibration import take_away
 
-    place = out or checkpoint.resolve(model.expanduser())
+    file = checkpoint.resolve(model)
+    place = out or file
     if out is not None and out.suffix not in (".ckpt", checkpoint.COMPACT):
         raise ConfigError(f"{out}: the name of a model ends in .ckpt or {checkpoint.COMPACT}")
     if off:
         if data is not None or split is not None or interval:
             raise ConfigError("--off takes no data: papm calibrate MODEL --off")
-        take_away(model, out)
+        take_away(file, out)
         ui.print_json({"model": str(place), "calibration": None}) if json else ui.say(f"{place}: not calibrated")
         return
     if data is None:
@@ -63,7 +64,7 @@ def calibrate(
     how = spec.reader_options(data, options)
     learn = api.add_interval if interval else api.calibrate
     with ui.items("counting", 0) as advance:
-        found = learn(model, data, split=split, options=how, out=out, on_item=advance, on_tile=advance.part)
+        found = learn(file, data, split=split, options=how, out=out, on_item=advance, on_tile=advance.part)
     if json:
         ui.print_json({"model": str(place), "data": data, "interval" if interval else "calibration": asdict(found)})
     else:

@@ -24,20 +24,20 @@ from papm.text import bias_of, interval, n_of
 
 
 def opened(
-    model: Path, data: str, split: str, how: How, options: Mapping[str, Any]
+    model: str, data: str, split: str, how: How, options: Mapping[str, Any]
 ) -> tuple[Counter | Ensemble, Dataset, dict[str, Any]]:
     """The model, the split, and what JSON says about them."""
     counter = how.open(model)
     with ui.err.status("reading annotations"):
         dataset = open_split(data, split, options)
-    about: dict[str, Any] = {"data": data, "split": dataset.split, "model": str(model), "method": counter.spec.method}
+    about: dict[str, Any] = {"data": data, "split": dataset.split, "model": model, "method": counter.spec.method}
     if factors := _factors(counter):
         about["calibration"] = factors if how.beside else next(iter(factors.values()))
     return counter, dataset, about
 
 
 def count_split(
-    model: Path,
+    model: str,
     data: str,
     split: str,
     how: How,

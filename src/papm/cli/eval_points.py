@@ -64,7 +64,7 @@ class Asked:
 
 
 def from_model(
-    model: Path, data: str, split: str, how: How, sized: bool, options: Mapping[str, Any]
+    model: str, data: str, split: str, how: How, sized: bool, options: Mapping[str, Any]
 ) -> tuple[PointSet, dict[str, Any]]:
     """Points that a model finds in a split, and what is said about it in JSON."""
     api.keep_sizes(options, "--localization")

@@ -18,7 +18,7 @@ SUBMISSION = "Write the two files that the NWPU-Crowd server takes to this folde
 
 
 def evaluate(
-    model: Annotated[Path | None, Argument(help=MODEL, show_default=False)] = None,
+    model: Annotated[str | None, Argument(help=MODEL, show_default=False)] = None,
     data: Annotated[str | None, Argument(help=DATA, show_default=False)] = None,
     options: Options = None,
     split: Annotated[str, Option(help="Which split to count.")] = "test",
@@ -78,7 +78,7 @@ def evaluate(
     points.compare(found, about, asked, out, json)
 
 
-def _both(model: Path | None, data: str | None) -> tuple[Path, str]:
+def _both(model: str | None, data: str | None) -> tuple[str, str]:
     if model is None or data is None:
         raise ConfigError("give a model and data: papm eval MODEL DATA (papm eval --help tells more)")
     return model, data

@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 from typer import Argument, Option
@@ -22,7 +21,7 @@ MODEL = "A run folder, a checkpoint or a ready model."
 Data = Annotated[str, Argument(help=DATA)]
 DATASET_OPTIONS = "Options of the dataset (docs/datasets.md), e.g. origin=0.5"
 Options = Annotated[list[str] | None, Argument(metavar="KEY=VALUE …", help=DATASET_OPTIONS, show_default=False)]
-Model = Annotated[Path, Argument(help=MODEL)]
+Model = Annotated[str, Argument(help=MODEL)]  # as typed: ./cells is no name, and Path("./cells") would be
 
 # How a model counts.
 Device = Annotated[str, Option(help="auto, cpu or cuda.")]
@@ -32,7 +31,7 @@ Precision = Annotated[str, Option(help=PRECISION)]
 COUNT = "How a point network counts: points (scores above 0.5), expected (sum of probabilities); as trained by default."
 Count = Annotated[str | None, Option(help=COUNT, show_default=False)]
 BESIDE = "Count with this model too and give the mean of the counts; may be repeated."
-Beside = Annotated[list[Path] | None, Option("--with", help=BESIDE, show_default=False)]
+Beside = Annotated[list[str] | None, Option("--with", metavar="MODEL", help=BESIDE, show_default=False)]
 
 # What several trainings share.
 WEIGHTS = "imagenet (the default), none or a file; NETWORK=FILE for one network."
@@ -48,10 +47,10 @@ class How:
     tile: str = "auto"
     count: str | None = None
     precision: str = "32"
-    beside: Sequence[Path] = ()  # more models
+    beside: Sequence[str] = ()  # more models
     scale: float | None = None  # of images, instead of the model's own rule
 
-    def open(self, model: Path) -> Counter | Ensemble:
+    def open(self, model: str) -> Counter | Ensemble:
         """The model, or all of them."""
         from papm.predict.ensemble import Ensemble  # torch is slow to import, and --help does not need it
         from papm.predict.predictor import Counter

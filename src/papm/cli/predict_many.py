@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import asdict
-from pathlib import Path
 from typing import Any
 
 from typer import Exit
@@ -15,7 +14,7 @@ from papm.errors import ConfigError
 from papm.text import duration, n_of
 
 
-def count_many(models: Sequence[Path], images: Sequence[str], out: str, how: How, json: bool, **options: Any) -> None:
+def count_many(models: Sequence[str], images: Sequence[str], out: str, how: How, json: bool, **options: Any) -> None:
     """Count with Ray, show how far it is, and what came of it."""
     from papm.predict.scaleout.run import Far, predict_many
 

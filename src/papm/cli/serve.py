@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 from typer import Argument, Option
@@ -20,7 +19,7 @@ CLASSES = "Without a model: names of what is marked, divided by commas."
 
 
 def serve(
-    model: Annotated[Path | None, Argument(help=f"{MODEL[:-1]}; none to set dots by hand.", show_default=False)] = None,
+    model: Annotated[str | None, Argument(help=f"{MODEL[:-1]}; none to set dots by hand.", show_default=False)] = None,
     host: Annotated[str, Option(help="The address to listen at; 0.0.0.0 lets other machines in.")] = "127.0.0.1",
     port: Annotated[int, Option(help="The port to listen at; 0 is any that is free.")] = 8000,
     device: Device = "auto",
@@ -79,7 +78,7 @@ def serve(
             if open_browser:
                 threading.Thread(target=webbrowser.open, args=(address(sock),), daemon=True).start()
 
-        file = None if model is None else resolve(model.expanduser())
+        file = None if model is None else resolve(model)
         calibrator = Calibrator(counter, file, use=is_local(sock), store=allow_calibrate)
         app = application(counter, about, limits, names(host), calibrator=calibrator)
         try:
@@ -88,7 +87,7 @@ def serve(
             ui.note("ended")
 
 
-def _source(model: Path | None, how: How, classes: str, limits: Limits) -> tuple[Source, dict[str, Any]]:
+def _source(model: str | None, how: How, classes: str, limits: Limits) -> tuple[Source, dict[str, Any]]:
     """What counts, and what the page says about it."""
     from papm.serve.blank import Blank
     from papm.serve.counting import describe

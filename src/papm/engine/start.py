@@ -26,7 +26,7 @@ def model_file(name: str) -> Path:
     settings are stored and repeated elsewhere; a run here of the same name is ./NAME.
     """
     if name not in ready.known():
-        return checkpoint.resolve(Path(name).expanduser())
+        return checkpoint.resolve(name)
     if checkpoint.run_checkpoint(Path(name)) is not None:
         log.warning("%s: the ready model of that name is used; for the run in this folder write ./%s", name, name)
     return ready.find(name).path

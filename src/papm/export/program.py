@@ -44,7 +44,7 @@ def load_model(model: Network | str | Path) -> tuple[Network, ModelSpec | None]:
     """A network as it is, or that of a checkpoint or run folder."""
     if isinstance(model, Network):
         return model, None
-    path = checkpoint.resolve(Path(model).expanduser())
+    path = checkpoint.resolve(model)
     spec, state = checkpoint.load(path)
     return checkpoint.build(spec, state, path), spec
 

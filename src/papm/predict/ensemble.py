@@ -43,7 +43,7 @@ class Ensemble(Predictor):
     @classmethod
     def load(cls, paths: Sequence[str | Path], *how: Any, **more: Any) -> Ensemble:
         """From checkpoint files or run folders; the options are those of `Counter.load`, for every model."""
-        files = [checkpoint.resolve(Path(p).expanduser()) for p in paths]
+        files = [checkpoint.resolve(p) for p in paths]
         if len({f.resolve() for f in files}) < len(files):
             raise ConfigError("the same model is named twice; it would count twice")
         return cls([Counter.load(f, *how, **more) for f in files], model_names(files))

@@ -110,7 +110,7 @@ class Counter(Predictor):
         `precision`: "32", or "bf16", which is twice as fast on devices that have it and changes counts by about 0.1 %.
         `scale`: a factor for the sides of images, instead of the rule that the training images were resized by.
         """
-        file = checkpoint.resolve(Path(path).expanduser())
+        file = checkpoint.resolve(path)
         if exported.is_exported(file):
             if device not in ("auto", "cpu") or precision != "32":
                 raise ConfigError(

@@ -45,13 +45,13 @@ class Ready:
             raise CheckpointError(f"{self.path}: not a readable model: {error}; install its package again") from None
 
 
-def is_name(path: Path) -> bool:
+def is_name(typed: str) -> bool:
     """Whether what was given for a model may be a name: one word, without an ending.
 
-    >>> is_name(Path("crowd")), is_name(Path("runs/crowd")), is_name(Path("crowd.ckpt"))
-    (True, False, False)
+    >>> is_name("crowd"), is_name("./crowd"), is_name("runs/crowd"), is_name("crowd.ckpt")
+    (True, False, False, False)
     """
-    return re.fullmatch(r"\w[\w-]*", str(path)) is not None
+    return re.fullmatch(r"\w[\w-]*", typed) is not None
 
 
 def known() -> dict[str, Path]:

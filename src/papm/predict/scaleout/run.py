@@ -8,7 +8,6 @@ import os
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass
-from pathlib import Path
 from typing import Any
 
 import torch
@@ -104,7 +103,7 @@ def predict_many(
 
 def _visible(model: Address) -> str:
     """The file of a model, by a path that every process understands."""
-    return str(checkpoint.resolve(Path(model).expanduser()).absolute())
+    return str(checkpoint.resolve(model).absolute())
 
 
 def _counted(
