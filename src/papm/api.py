@@ -13,12 +13,14 @@ from papm.data.base import Dataset
 from papm.data.resize import OPTIONS
 from papm.data.spec import open_split
 from papm.data.splits import Splits
+from papm.engine import run_folder
 from papm.engine.calibration import Calibration, add_interval, calibrate
 from papm.engine.choice import Choice as Choice
 from papm.engine.choice import Data, configure
 from papm.engine.choice import choose as choose
 from papm.engine.count_split import count_split
 from papm.engine.evaluate import Evaluation
+from papm.engine.ranks import is_first_process
 from papm.engine.start import AUTO as AUTO
 from papm.engine.steps import OnStep, Steps
 from papm.errors import ConfigError, PapmError, unknown
@@ -90,6 +92,8 @@ def train(
     and what was measured. Ctrl-C ends the run after the step at hand, and `resume` goes on with it; what is not given then is
     as it was.
     """
+    if is_first_process():
+        run_folder.check_place(Path(out), resume)
     chosen = configure(data, method, backbone, settings, Path(out) if resume else None)
     for line in chosen.why:
         log.info("%s", line)

@@ -13,6 +13,7 @@ from papm import api, checkpoint, data, methods, ready
 from papm.data.base import Dataset
 from papm.engine import head_start as module
 from papm.engine.head_start import ROUGHLY, error_of, head_start
+from papm.errors import ConfigError, DataError
 from papm.models.trunks import parameter_shapes
 from papm.models.weights import WeightsUsed
 from papm.ready import Card, Ready
@@ -124,3 +125,27 @@ def test_what_is_given_is_not_changed(published: Path) -> None:
     for method, backbone, given in (("hd-papm", "auto", {}), ("auto", "tiny", {}), ("auto", "auto", {"init": None})):
         config = api.configure(CROWD, method, backbone, {"device": "cpu", **given}).config
         assert (config.backbone, config.weights, config.init) == ("tiny", None, None)
+
+
+def test_processes_that_cannot_have_the_weights_do_not_choose_by_themselves(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "started_processes", lambda: 2)
+    with pytest.raises(ConfigError, match="several processes must start from the same: name --backbone"):
+        head_start(train(CROWD))
+
+
+def test_what_would_be_refused_is_refused_before_anything_is_fetched(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fetch(*_: object) -> None:
+        raise AssertionError("weights were fetched")
+
+    monkeypatch.setattr(module, "fetch", fetch)
+    sample = Sample("one", lambda: torch.zeros(3, 64, 64, dtype=torch.uint8), torch.rand(6, 2), (64, 64))
+    with pytest.raises(DataError, match="fractions of the image"):
+        api.train({"train": Dataset([sample], "mine", "train")}, out=tmp_path / "run", device="cpu")
+    with pytest.raises(ConfigError, match="no run to resume"):
+        api.train(CROWD, out=tmp_path / "run", resume=True, device="cpu")
+    (tmp_path / "used").mkdir()
+    (tmp_path / "used" / "config.yaml").write_text("steps: 5\n")
+    with pytest.raises(ConfigError, match="holds a run already"):
+        api.train(CROWD, out=tmp_path / "used", device="cpu")

@@ -48,12 +48,14 @@ def train(
     """
     from papm import api
     from papm.cli.training_bar import TrainingBar, downloads
-    from papm.engine import meeting
+    from papm.engine import meeting, run_folder
     from papm.engine.ranks import is_first_process
 
     asked = {"method": method, "backbone": backbone, "weights": weights, "init": init}
     given = _given(config, {k: v for k, v in asked.items() if v is not None}, settings)
     kind, network = (str(given.get(key, api.AUTO)) for key in ("method", "backbone"))
+    if is_first_process() and (resume or not dry_run):
+        run_folder.check_place(out, resume)
     try:
         with ui.bar() as progress:
             progress.add_task("looking at the data", total=None, note="")

@@ -13,6 +13,7 @@ import torch
 from papm import methods, models
 from papm.config import TrainConfig, group
 from papm.data.base import Dataset
+from papm.data.fractions import require_pixels
 from papm.data.spec import open_spec
 from papm.data.splits import Splits
 from papm.data.splits import choose as choose_splits
@@ -117,6 +118,7 @@ def configure(
     splits = choose_splits(opened, config.select, config.val_fraction, config.seed)
     seen = auto.look(splits.train, "turn" not in given)
     if starts:
+        require_pixels(splits.train)  # before ready models count them, and weights are fetched
         added, reasons = head_start(splits.train, on_download)
         backbone = added.pop("backbone", backbone)
         given = {**added, **given}

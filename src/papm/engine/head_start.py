@@ -16,7 +16,8 @@ import torch
 from papm import ready
 from papm.data.base import Dataset
 from papm.engine.build import middle
-from papm.errors import CheckpointError, PapmError
+from papm.engine.ranks import started_processes
+from papm.errors import CheckpointError, ConfigError, PapmError
 from papm.models.base import Progress
 from papm.models.weights import fetch
 from papm.predict.outputs import counts
@@ -39,6 +40,8 @@ def head_start(images: Dataset, progress: Progress | None = None) -> tuple[dict[
     try:
         fetch(PHOTOGRAPHS, progress)
     except CheckpointError as error:
+        if started_processes() > 1:  # the others may have them, and would train another network
+            raise ConfigError(f"{error}; several processes must start from the same: name --backbone") from None
         log.warning("%s cannot be used (%s); a small network is trained from scratch instead", PHOTOGRAPHS, error)
         return {}, ["from scratch, which does badly on photographs: there are no ImageNet weights", *hints]
     reason = "weights=imagenet: trained from scratch, a small network does badly on photographs"

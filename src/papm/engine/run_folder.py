@@ -48,22 +48,28 @@ FILES = (
 
 def check(folder: Path, config: TrainConfig, resume: bool, splits: Splits | None = None) -> None:
     """Refuse a folder that holds something else, or a run that was not asked to go on, or cannot."""
-    if _used(folder) and not resume:
-        raise ConfigError(f"{folder}: this folder holds a run already; go on with --resume, or choose another --out")
-    if folder.exists() and not folder.is_dir():
-        raise ConfigError(f"{folder}: is a file, not a folder")
-    if not resume and (own := next((n for n in RESULTS if (folder / n).exists()), None)):
-        raise ConfigError(f"{folder / own}: is not of a run, which would write over it; choose another --out")
+    check_place(folder, resume)
     if resume:
         require_same(folder, config, splits)
         for draft in folder.glob(".*.tmp"):  # of a checkpoint that a killed process was writing
             draft.unlink(missing_ok=True)
 
 
+def check_place(folder: Path, resume: bool) -> None:
+    """What can be refused before anything is known of the data."""
+    if _used(folder) and not resume:
+        raise ConfigError(f"{folder}: this folder holds a run already; go on with --resume, or choose another --out")
+    if folder.exists() and not folder.is_dir():
+        raise ConfigError(f"{folder}: is a file, not a folder")
+    if not resume and (own := next((n for n in RESULTS if (folder / n).exists()), None)):
+        raise ConfigError(f"{folder / own}: is not of a run, which would write over it; choose another --out")
+    if resume and not _used(folder):
+        raise ConfigError(f"{folder}: there is no run to resume here")
+
+
 def require_same(folder: Path, config: TrainConfig, splits: Splits | None = None) -> None:
     """Refuse to go on with what is no run, or with other settings or images than its own."""
-    if not _used(folder):
-        raise ConfigError(f"{folder}: there is no run to resume here")
+    check_place(folder, resume=True)
     check_same(folder, config)
     if splits is not None:
         used_images.require_same(folder, splits)
