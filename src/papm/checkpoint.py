@@ -9,8 +9,6 @@ from __future__ import annotations
 
 import io
 import json
-import logging
-import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -26,11 +24,11 @@ from papm.data import resize
 from papm.errors import CheckpointError, ConfigError, PapmError
 from papm.files import write_atomic
 from papm.inference import LARGEST_FRAME, Inference
+from papm.ready.named import resolve as resolve
+from papm.ready.named import run_checkpoint as run_checkpoint
 from papm.registry import check_options
 from papm.untrusted import brief
 from papm.version import __version__
-
-log = logging.getLogger(__name__)
 
 FORMAT = 1
 COMPACT = ".safetensors"
@@ -268,41 +266,6 @@ def require_finite(network: torch.nn.Module, where: str) -> None:
                 f"{where}: the weights '{key}' are not finite numbers (NaN or infinity): its training failed or the file is"
                 " damaged; use another checkpoint, or train again"
             )
-
-
-def resolve(model: str | os.PathLike[str]) -> Path:
-    """The checkpoint a user means: a file, or a run folder's best.ckpt, else its last.ckpt; else a ready model of that name.
-
-    What is typed decides: `cells` may be a name, also beside a folder of images that is called so, and `./cells` is a path. A
-    `Path` has lost its `./`. A run whose training left no checkpoint is refused in either way.
-    """
-    typed = os.fspath(model)
-    path, word = Path(typed).expanduser(), ready.is_name(typed)
-    named = word and typed in {*ready.known(), *ready.missing()}
-    found = run_checkpoint(path) if path.is_dir() else path if path.exists() else None
-    if found is None and word and (not path.exists() or (named and not _is_run(path))):
-        return ready.find(typed).path
-    if path.is_dir() and found is None:
-        raise CheckpointError(f"{typed}: this folder holds neither best.ckpt nor last.ckpt")
-    if found is None and ready.is_name(str(path)):  # ./cells: what is handed on from here is read as a name
-        raise CheckpointError(f"{typed}: no such checkpoint file or run folder")
-    if found is not None and (path / "config.yaml").is_file() and not (path / "result.json").is_file():
-        log.warning("%s: this run has not ended; %s is used", path, found.name)
-    if named:
-        log.warning(
-            "%s: the %s here is used, not the ready model of that name", path, "folder" if path.is_dir() else "file"
-        )
-    return found or path
-
-
-def _is_run(folder: Path) -> bool:
-    """Whether a training wrote into a folder."""
-    return any((folder / name).is_file() for name in ("config.yaml", "metrics.csv"))
-
-
-def run_checkpoint(folder: Path) -> Path | None:
-    """The best.ckpt of a run folder, else its last.ckpt; None where it has neither."""
-    return next((f for name in ("best.ckpt", "last.ckpt") if (f := folder / name).is_file()), None)
 
 
 def _first_line(error: BaseException) -> str:

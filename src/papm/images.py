@@ -42,7 +42,6 @@ UNREAD_SUFFIXES = frozenset(
     | {".czi", ".lif", ".nd2", ".oib", ".oif", ".vsi", ".svs", ".ndpi", ".dcm"}
 )
 MAX_PIXELS = 500_000_000  # 1.5 GB decoded; PAPM_MAX_PIXELS in the environment overrides it
-DARK = 64  # of 256 levels: where the brightest pixel lies below, three quarters of them say nothing
 
 KINDS = ("JPEG", "PNG", "BMP", "TIFF", "WebP")
 _FORMATS = tuple(kind.upper() for kind in KINDS)  # nothing else of Pillow's decoders is reachable from a file
@@ -112,17 +111,6 @@ def frames(path: str | Path) -> int:
             return count if im.size == size else 1
     except Exception:  # what is wrong with the first picture is told where it is read, and nobody wants the others
         return 1
-
-
-def nearly_black(image: Tensor) -> bool:
-    """Whether a picture uint8 [3, H, W] leaves most of its grey levels unused, as 12 bits of a camera in a 16-bit file do.
-
-    A picture of one colour has nothing to stretch, and is not.
-
-    >>> [nearly_black(torch.tensor([[row]], dtype=torch.uint8)) for row in ([3, 39], [3, 200], [3, 3])]
-    [True, False, False]
-    """
-    return image.numel() > 0 and int(image.max()) < DARK and bool((image != image[:, :1, :1]).any())
 
 
 def resize_image(image: Tensor, size: tuple[int, int]) -> Tensor:

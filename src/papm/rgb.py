@@ -15,6 +15,7 @@ _ORIENTATION = 274  # EXIF tag
 _BITS_PER_SAMPLE = 258  # TIFF tag
 _BAND = 512  # rows
 _ALPHA_MODES = ("RGBA", "RGBa", "LA", "La", "PA")
+DARK = 64  # of 256 levels: where the brightest pixel lies below, three quarters of them say nothing
 _TRANSPOSE = {
     2: Image.Transpose.FLIP_LEFT_RIGHT,
     3: Image.Transpose.ROTATE_180,
@@ -109,3 +110,14 @@ def _grey8(a: np.ndarray[Any, Any], full_scale: int | None) -> np.ndarray[Any, n
             v = (v - lo) * (255.0 / (hi - lo) if hi > lo else 0.0)
     out: np.ndarray[Any, np.dtype[np.uint8]] = np.clip(np.rint(v), 0, 255).astype(np.uint8)
     return out
+
+
+def nearly_black(image: Tensor) -> bool:
+    """Whether a picture uint8 [3, H, W] leaves most of its grey levels unused, as 12 bits of a camera in a 16-bit file do.
+
+    A picture of one colour has nothing to stretch, and is not.
+
+    >>> [nearly_black(torch.tensor([[row]], dtype=torch.uint8)) for row in ([3, 39], [3, 200], [3, 3])]
+    [True, False, False]
+    """
+    return image.numel() > 0 and int(image.max()) < DARK and bool((image != image[:, :1, :1]).any())

@@ -14,7 +14,8 @@ from papm.data.base import Annotation, Entry, Reader, settle
 from papm.data.findings import Finding, Severity, of_error
 from papm.data.upright import upright
 from papm.errors import DataError
-from papm.images import frames, image_size, nearly_black, orientation, read_image
+from papm.images import frames, image_size, orientation, read_image
+from papm.rgb import nearly_black
 from papm.text import n_of
 
 

@@ -11,13 +11,14 @@ from torch import Tensor
 
 from papm.draw import from_pil, save_png
 from papm.errors import DataError
-from papm.images import find_images, find_unread, frames, image_size, nearly_black, passed_over, read_image
+from papm.images import find_images, find_unread, frames, image_size, passed_over, read_image
 from papm.predict.journal import JOURNAL, Counted, Journal, light
 from papm.predict.prediction import Prediction
 from papm.predict.results import COUNTS, POINTS, RESULTS, write_results
 from papm.predict.source import Source, read_ahead
 from papm.predict.tiling import OnTile
 from papm.predict.video import Video, is_video_name
+from papm.rgb import nearly_black
 from papm.text import n_of
 
 log = logging.getLogger(__name__)

@@ -6,6 +6,6 @@ in the folder of that package; nothing of the package is run.
 """
 
 from papm.ready.card import Card, Figure
-from papm.ready.places import Ready, find, is_name, known, missing, shipped
+from papm.ready.places import Ready, find, known, missing, shipped
 
-__all__ = ["Card", "Figure", "Ready", "find", "is_name", "known", "missing", "shipped"]
+__all__ = ["Card", "Figure", "Ready", "find", "known", "missing", "shipped"]

@@ -5,7 +5,6 @@ from __future__ import annotations
 import difflib
 import functools
 import importlib.util
-import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from importlib.metadata import EntryPoint, entry_points
@@ -43,15 +42,6 @@ class Ready:
             return Card.parse(read_header(self.path).get("card", ""))
         except ValueError as error:
             raise CheckpointError(f"{self.path}: not a readable model: {error}; install its package again") from None
-
-
-def is_name(typed: str) -> bool:
-    """Whether what was given for a model may be a name: one word, without an ending.
-
-    >>> is_name("crowd"), is_name("./crowd"), is_name("runs/crowd"), is_name("crowd.ckpt")
-    (True, False, False, False)
-    """
-    return re.fullmatch(r"\w[\w-]*", typed) is not None
 
 
 def known() -> dict[str, Path]:

@@ -76,17 +76,16 @@ def entries(
     multi_annotator.check_choice(annotators, people, root)
     places = find_places(root)
     regions = {p.split: lying for p in places if roi and (lying := find_regions(root, p))}
-    listed: Mapping[str, Sequence[Entry]] = {}
+    found: dict[str, list[Entry]] = {}
     try:
-        listed = found = multi_annotator.read_people(people, places, annotators, read) if people else read(root, places)
+        found = multi_annotator.read_people(people, places, annotators, read) if people else read(root, places)
         return with_regions(found, regions) if regions else found
     except AnnotationError as e:
-        listed = e.entries or {}
-        if regions and listed:
-            raise AnnotationError(e.faults, with_regions(listed, regions)) from None
+        if regions and e.entries:
+            raise AnnotationError(e.faults, with_regions(e.entries, regions)) from None
         raise
     finally:
-        tell_passed_over(root, places, {entry.image for split in listed.values() for entry in split})
+        tell_passed_over(root, places, {entry.image for split in found.values() for entry in split})
 
 
 def _check_options(format: str, dots: str, masks: str, origin: object, stored: object) -> None:
@@ -241,6 +240,11 @@ class _Folder:
                 raise unknown("category", wanted, names or known)
 
 
+def _warn_of_silence(path: Path, number: int, what: str) -> None:
+    images = f"1 image has no {what} and is" if number == 1 else f"{number} images have no {what} and are"
+    logger.warning("%s: %s taken to show no objects", path, images)
+
+
 # --- one file per image -------------------------------------------------------------------------------------------------
 
 
@@ -294,11 +298,3 @@ def _rows(place: Place, found: Mapping[Path, Points], f: Format, path: Path, who
     for image in mine:
         points = found.get(image) or Points(meta={"unlisted": True})
         yield _Read(place.split, image.stem if unique else image.name, image, path, points, f)
-
-
-# --- both --------------------------------------------------------------------------------------------------------------
-
-
-def _warn_of_silence(path: Path, number: int, what: str) -> None:
-    images = f"1 image has no {what} and is" if number == 1 else f"{number} images have no {what} and are"
-    logger.warning("%s: %s taken to show no objects", path, images)
