@@ -116,7 +116,7 @@ def _store(counter: Model, model: Counter, how: How, **contract: Any) -> None:
 def _files(model: str | Path, how: How) -> tuple[Path, Path | None]:
     """Where a model is, and where it is to be stored instead."""
     out = how.get("out")
-    return checkpoint.resolve(Path(model).expanduser()), None if out is None else Path(out).expanduser()
+    return checkpoint.resolve(model), None if out is None else Path(out).expanduser()
 
 
 def _checked(data: str, split: str | None, options: Mapping[str, Any]) -> Dataset:
