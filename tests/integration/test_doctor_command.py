@@ -9,7 +9,7 @@ from collections.abc import Callable
 import pytest
 
 Papm = Callable[..., tuple[int, str, str]]
-LOOPS = {"targets", "transport", "unbalanced transport", "matching"}
+LOOPS = {"targets", "transport", "unbalanced transport", "matching", "training lite"}
 
 
 @pytest.mark.slow
