@@ -37,7 +37,7 @@ LIVE: Mapping[str, Any] = {"network": {"activation": "relu-live"}}
 EVEN: Mapping[str, Any] = {**LIVE, "loss": {"mass": 64.0}}
 
 # Where a network starts from photographs, contrast and brightness of crops change, and half of the crops change their size; the
-# others are as sharp as what will be counted. On held-out images of ShanghaiTech A and B and on other cameras of TRANCOS the
+# others are as sharp as what will be counted. On held-out images of ShanghaiTech A and B and on other days of TRANCOS the
 # error and the bias were lower with both (docs/notebook/counts-too-low.md).
 PHOTOGRAPHS: Mapping[str, Any] = {"colour": 0.3, "scale_min": 0.6, "scale_max": 1.67, "scale_share": 0.5}
 
