@@ -107,6 +107,14 @@ def test_from_scratch_a_cpu_takes_as_long_as_the_data_ask_for() -> None:
     assert chosen.config.weights is None and chosen.config.steps == methods.length("lite")[1]
 
 
+def test_only_lite_trains_within_minutes() -> None:
+    """The longest training of VGG19 takes days on a CPU."""
+    large = "synthetic:train=500,test=1,size=640"
+    chosen = api.configure(large, "hd-papm", "vgg19", {"device": "cpu", "weights": "imagenet"})
+    assert chosen.config.steps == methods.length("vgg19")[2]
+    assert not any("minutes" in line for line in chosen.why)
+
+
 def test_without_its_weights_the_small_network_is_trained_from_scratch(caplog: pytest.LogCaptureFixture) -> None:
     settings, reasons = head_start(train(CROWD))
     assert settings == {} and "from scratch" in reasons[0] and "PAPM_OFFLINE is set" in caplog.text

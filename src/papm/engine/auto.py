@@ -101,7 +101,7 @@ def choose(config: TrainConfig, given: Collection[str], seen: Seen) -> tuple[Tra
         steps = min(max(steps, least), most)
         seen_times = steps * a_step / max(1, seen.pixels)
         seen_so = f"every pixel of the training images is seen about {seen_times:.0f} times"
-        short = further and steps == most
+        short = further and config.backbone in methods.ON_CPU
         why.append(f"steps={steps:,}: {'minutes on a CPU, in which ' if short else ''}{seen_so}")
         config = dataclasses.replace(config, steps=steps)
     if "turn" not in given and not seen.oriented:
