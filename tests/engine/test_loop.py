@@ -36,6 +36,14 @@ def test_there_are_never_more_than_twenty() -> None:
     assert 39 // evaluate_every(TrainConfig(steps=39), images(1, 64)) <= 20
 
 
+@pytest.mark.parametrize("steps", [39, 600, 2000, 2001, 2500, 6000])
+@pytest.mark.parametrize("number", [20, 60, 100, 200])
+def test_the_last_of_them_is_at_the_end(steps: int, number: int) -> None:
+    """There the learning rate is lowest: the best weights are rarely those of earlier steps."""
+    every = evaluate_every(TrainConfig(backbone="tiny", steps=steps, crop=160, batch=8), images(number, 700))
+    assert steps % every < 20 and 4 <= steps // every <= 20
+
+
 def test_what_is_asked_for_stays() -> None:
     assert evaluate_every(TrainConfig(eval_every=7), images(80, 4000)) == 7
     assert evaluate_every(TrainConfig(steps=3), images(80, 4000)) == 1

@@ -7,7 +7,6 @@ and begins with the evaluation that is missing.
 
 from __future__ import annotations
 
-import math
 from pathlib import Path
 
 from papm import checkpoint
@@ -120,4 +119,6 @@ def evaluate_every(config: TrainConfig, watched: Dataset, shorter: bool = False)
     cost = STEP_COST / 2 if shorter else STEP_COST
     trained = cost * config.steps * config.batch * config.devices * config.crop**2
     times = min(max(EVALUATIONS_SHARE * trained / max(1, decoded_bytes(watched.samples) // 3), FEWEST), MOST)
-    return math.ceil(config.steps / int(times))
+    # Rounded down, for else no evaluation would be of the last steps, whose learning rate is lowest.
+    every = max(1, config.steps // int(times))
+    return every if config.steps // every <= MOST else every + 1
