@@ -2,12 +2,21 @@
 
 from __future__ import annotations
 
+import dataclasses
+from pathlib import Path
+
 import pytest
 import torch
 
 from papm.config import TrainConfig
 from papm.data.base import Dataset
+from papm.data.spec import open_spec
+from papm.engine import build
+from papm.engine.build import resolve
 from papm.engine.loop import evaluate_every
+from papm.engine.ranks import Ranks
+from papm.engine.run_folder import read_metrics
+from papm.engine.train import train
 from papm.structures import Sample
 
 
@@ -42,6 +51,24 @@ def test_the_last_of_them_is_at_the_end(steps: int, number: int) -> None:
     """There the learning rate is lowest: the best weights are rarely those of earlier steps."""
     every = evaluate_every(TrainConfig(backbone="tiny", steps=steps, crop=160, batch=8), images(number, 700))
     assert steps % every < 20 and 4 <= steps // every <= 20
+
+
+def test_processes_on_unlike_machines_evaluate_at_the_same_steps(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Another process trains in half precision, as its CPU has units for it: this one evaluates when that one does."""
+    spec = "synthetic:train=2,test=2,size=64,count=3-6"
+    asked = resolve("hd-papm", "tiny", {"data": spec, "device": "cpu", "precision": "auto", "select": "last"})
+    config = dataclasses.replace(asked, steps=20, crop=64, margin=0, batch=1)
+    opened = open_spec(spec)
+    alone, together = (evaluate_every(config, opened["test"], shorter) for shorter in (False, True))
+    assert alone < together
+    monkeypatch.setattr(build, "has_bf16_units", lambda device: False)
+    another = iter([True])
+    monkeypatch.setattr(Ranks, "any", lambda self, flag: next(another, flag))
+    train(config, tmp_path / "run")
+    steps = [row["step"] for row in read_metrics(tmp_path / "run" / "metrics.csv") if "mae" in row]
+    assert steps == list(range(together, 21, together))
 
 
 def test_what_is_asked_for_stays() -> None:

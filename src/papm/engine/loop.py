@@ -32,7 +32,7 @@ EVALUATIONS_SHARE, FEWEST, MOST = 0.25, 4, 20
 def fit(training: Training, watched: Watched | None, log: Log, keeper: Keeper, stop: Stop) -> None:
     """All steps that are left, or those until `stop`."""
     c, ranks = training.config, training.ranks
-    shorter = training.precision != training.counting
+    shorter = ranks.any(training.precision != training.counting)  # machines may differ; all evaluate at the same steps
     every = evaluate_every(c, watched.dataset, shorter) if watched is not None else 0
 
     def due(step: int) -> bool:
