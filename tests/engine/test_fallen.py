@@ -168,6 +168,26 @@ def test_a_run_that_restarted_is_resumed_by_the_same_command_or_none(
         engine.train(transport_on_a_trunk(trunk_lr=1e-4), tmp_path / "run", resume=True)
 
 
+def test_a_run_that_goes_on_restarts_where_one_that_was_not_stopped_does(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    tried = empty_until_slower(monkeypatch)
+    write = Keeper.save
+
+    def then_stop(self: Keeper, step: int, *rest: object, **more: object) -> None:
+        write(self, step, *rest, **more)  # type: ignore[arg-type]
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(Keeper, "save", then_stop)
+    with pytest.raises(KeyboardInterrupt):
+        engine.train(transport_on_a_trunk(), tmp_path / "run")
+    monkeypatch.setattr(Keeper, "save", write)
+    ended = engine.train(transport_on_a_trunk(), tmp_path / "run", resume=True)
+    assert tried == [None, None, 3e-5]
+    assert ended.result is not None and ended.result["asked"] == {"trunk_lr": None}
+    assert [r.getMessage()[:7] for r in caplog.records if "restarting" in r.getMessage()] == ["step 4:"]
+
+
 def test_a_second_fall_is_only_named(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -9,9 +9,9 @@ from __future__ import annotations
 import dataclasses
 import logging
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Mapping
 from statistics import fmean
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from torch import nn
 
@@ -78,6 +78,10 @@ class Fallen:
         slow = models.info(config.backbone).trunk is None or config.rate_of_trunk <= TRUNK
         self.advice = f"lr={config.lr / 10:g}" if slow else f"trunk_lr={TRUNK:g}"
         self.said = not objects
+
+    def recall(self, rows: Iterable[Mapping[str, Any]]) -> None:
+        """Rows of metrics.csv: what was seen before the run was stopped."""
+        self.errors.extend(row["count_error"] for row in rows if "count_error" in row and row["step"] > self.first)
 
     def look(self, step: int, error: float) -> None:
         """`error`: mean error of the counts of crops since the last look."""

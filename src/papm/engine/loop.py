@@ -18,6 +18,7 @@ from papm.engine.interrupts import Stop
 from papm.engine.keep import Keeper
 from papm.engine.log import Log
 from papm.engine.oom import no_memory
+from papm.engine.run_folder import read_metrics
 from papm.engine.training import Training
 from papm.engine.watch import Watched
 from papm.errors import CheckpointError, PapmError
@@ -40,6 +41,8 @@ def fit(training: Training, watched: Watched | None, log: Log, keeper: Keeper, s
 
     fallen = Fallen(objects_of_a_crop(training.data), c, training.network)
     log.start(training.done)
+    if ranks.first:
+        fallen.recall(read_metrics(log.file.path))
     if (
         due(training.done)
         and log.latest.get("step") != training.done
