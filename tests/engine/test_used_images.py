@@ -132,6 +132,18 @@ def test_another_region_of_interest_is_refused(tmp_path: Path) -> None:
             require_same(tmp_path, splits(photos))
 
 
+def test_a_mask_that_cannot_be_read_is_told_in_a_sentence(tmp_path: Path) -> None:
+    photos = images(tmp_path / "photos", 2)
+    (photos / "roi").mkdir()
+    mask, kept = photos / "roi" / "all.png", tmp_path / "all.png"
+    Image.new("L", (24, 24), 255).save(kept)
+    mask.symlink_to(kept)
+    used_images.write(tmp_path, used(splits(photos)))
+    kept.unlink()
+    with pytest.raises(ConfigError, match="the annotation of the training image 0 is not the one"):
+        require_same(tmp_path, splits(photos))
+
+
 def test_a_region_of_ones_own_is_told_by_its_pixels() -> None:
     plain = Sample("a", lambda: torch.zeros(3, 8, 8), torch.ones(1, 2), (8, 8))
     regions = [torch.ones(8, 8, dtype=torch.bool), torch.eye(8, dtype=torch.bool)]

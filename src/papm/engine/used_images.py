@@ -89,7 +89,8 @@ def _region(sample: Sample, source: Callable[[], Tensor], mask_key: Callable[[Pa
         return
     for value in source.args:
         if isinstance(value, Path) and value != sample.path:  # the image has a key of its own
-            yield mask_key(value).encode()
+            with contextlib.suppress(OSError):  # reading the mask says so, in a sentence
+                yield mask_key(value).encode()
         elif isinstance(value, list):  # of corners
             yield from (np.ascontiguousarray(polygon).tobytes() for polygon in value)
 
