@@ -24,9 +24,8 @@ from papm.engine.watch import Watched
 from papm.errors import CheckpointError, PapmError
 from papm.untrusted import brief
 
-STEP_COST = (
-    3  # evaluations of a pixel that a step of it takes: forward, and backward twice as long; in bf16 half as many
-)
+# Evaluations of a pixel that a step of it takes: forward, and backward twice as long; in bf16 half as many.
+STEP_COST = 3
 EVALUATIONS_SHARE, FEWEST, MOST = 0.25, 4, 20
 
 
