@@ -186,6 +186,7 @@ def test_a_run_that_goes_on_restarts_where_one_that_was_not_stopped_does(
     assert tried == [None, None, 3e-5]
     assert ended.result is not None and ended.result["asked"] == {"trunk_lr": None}
     assert [r.getMessage()[:7] for r in caplog.records if "restarting" in r.getMessage()] == ["step 4:"]
+    assert len(list((tmp_path / "run/tensorboard").iterdir())) == 1  # nothing of the first attempt
 
 
 def test_a_second_fall_is_only_named(

@@ -129,6 +129,8 @@ def train(
             run_folder.check(folder, config, resume, splits)
             say_what_is_left_out(splits.train)
         before = {p.name for p in folder.iterdir()} if folder.is_dir() else set[str]()
+        if resume:
+            before.discard("tensorboard")  # the run's own: of no use to one that restarts
         attempts = itertools.count()
 
         def attempt(config: TrainConfig) -> RunResult:
