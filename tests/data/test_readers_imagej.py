@@ -156,6 +156,22 @@ def test_numbered_rows_of_other_programs_are_no_labels_of_imagej(tmp_path: Path)
         assert sample.points.tolist() == [[1, 2]] and torch.as_tensor(sample.labels).tolist() == [7]
 
 
+@pytest.mark.parametrize("sep", [",", ";", "\t"])
+def test_rows_with_a_number_that_the_header_does_not_name_are_refused(tmp_path: Path, sep: str) -> None:
+    """As R writes tables: read from the left, the number would be x, and x would be y."""
+    image(tmp_path / "a.png")
+    rows = '"3",12.5,30\n"7",4.25,8\n'.replace(",", sep)
+    put(tmp_path / "a.csv", f'"x"{sep}"y"\n{rows}')
+    with pytest.raises(
+        DataError, match=r"a\.csv:2: 3 fields where the header has 2; if the first is the number of the row"
+    ):
+        opened(tmp_path)
+    scored = "x,y\n12.5,30,7\n4.25,8,9\n".replace(",", sep)
+    for content in (f'""{sep}"x"{sep}"y"\n{rows}', scored):
+        put(tmp_path / "a.csv", content)
+        assert opened(tmp_path)["a"].points.tolist() == [[12.5, 30], [4.25, 8]]
+
+
 def test_results_that_were_not_cleared(tmp_path: Path) -> None:
     """ImageJ appends: the table of the second image begins with the points of the first."""
     image(tmp_path / "a.png")

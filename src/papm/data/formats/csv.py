@@ -26,6 +26,7 @@ logger = logging.getLogger(__name__)
 
 _DECLARED = re.compile(r'"?sep=([;,\t|])"?[;,\t|]*(?=\n|$)', re.I)
 _POINT = re.compile(r"\s*[+-]?[0-9]*\.[0-9]+\s*")  # a number with one
+_PLAIN = re.compile(r"\s*[+-]?[0-9]*[.,]?[0-9]+\s*")  # a number with one, a comma or neither
 _REMEDY = (
     "decimal commas? save it with points as decimal marks, or with semicolons between columns; else give each column a"
     " heading, and put a cell that holds commas in quotes"
@@ -131,7 +132,7 @@ def table_rows(
     """The rows of a table below its header, with the line of each and where its columns are, which `find` sees in the first.
 
     Fields beyond the header, or beyond the columns that are known, are not read; `tell` warns of them. Rows whose x and y
-    fell apart at decimal commas are faults.
+    fell apart at decimal commas are faults. A table whose header does not name the numbers of its rows is refused.
     """
     text = read_text(path)
     shape, apart, widest = None, None, 0
@@ -146,8 +147,11 @@ def table_rows(
             if shape.head is not None:
                 continue
         if (fields := shape.excess(cells)) and apart is None:  # seldom, so that a second look at the text costs little
-            rows = filled_rows(text, path, Faults())
-            apart = shape.fell_apart(cells for _, cells in islice(rows, int(shape.head is not None), None))
+            below = [islice(filled_rows(text, path, Faults()), int(shape.head is not None), None) for _ in range(2)]
+            apart = shape.fell_apart(cells for _, cells in below[0])
+            if not apart and shape.numbered(cells for _, cells in below[1]):
+                unnamed = "if the first is the number of the row, give it a heading too (in R: col.names=NA)"
+                raise AnnotationError.of(path, f"{fields} fields where {shape.told}; {unnamed}", number)
         joined = shape.joined(cells) if fields and apart else None
         if joined:
             faults.append(Fault(path, number, f"{fields} fields where {shape.told}; {_REMEDY}"))
@@ -196,6 +200,23 @@ class _Shape:
                 found = self.joined(cells) is not None
                 both, one, other = both or (found and fields > 1 + self.least), one or found, other or not found
         return both or (one and not other)
+
+    def numbered(self, rows: Iterable[Sequence[str]]) -> bool:
+        """Whether rows begin with their number, which the header does not name: R writes tables so.
+
+        >>> _Shape(Columns(0, 1, None), ["x", "y"]).numbered([["1", "12.5", "30"], ["2", "9.25", "8"]])
+        True
+        """
+        before = -1
+        for cells in rows:
+            if self.head is None or len(cells) != len(self.head) + 1 or not re.fullmatch("[0-9]{1,9}", cells[0]):
+                return False
+            if int(cells[0]) <= before or not all(
+                _PLAIN.fullmatch(cells[k + 1]) for k in (self.columns.x, self.columns.y)
+            ):
+                return False
+            before = int(cells[0])
+        return True
 
     def joined(self, cells: Sequence[str]) -> list[str] | None:
         """A long row with x and y put together again, where whole numbers stand for their parts.
