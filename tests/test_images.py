@@ -300,6 +300,20 @@ def test_an_image_is_known_by_its_header(tmp_path: Path, monkeypatch: pytest.Mon
     assert is_image(tmp_path / "a.svs")  # that it is too large is told where it is read
 
 
+@pytest.mark.parametrize("name", ["a.dng", "a.tif"])
+def test_the_preview_of_a_raw_photograph_is_not_the_photograph(tmp_path: Path, name: str) -> None:
+    path, raw = tmp_path / name, {254: 1, 330: 8}  # the tags of a smaller copy, and of a picture deeper in the file
+    for tags in ({254: 0, 330: 8}, {254: 1}, raw):
+        Image.new("RGB", (16, 12)).save(path, format="TIFF", tiffinfo=tags)
+        assert is_image(path) == (tags != raw)
+        assert tags == raw or image_size(path) == (12, 16)
+    for read in (read_image, image_size):
+        with pytest.raises(
+            DataError, match=rf"{name}: begins with a small preview, as a camera's raw file; save it as"
+        ):
+            read(path)
+
+
 @pytest.mark.parametrize("suffix", sorted(IMAGE_SUFFIXES))
 def test_every_suffix_is_of_a_format_that_is_read(tmp_path: Path, suffix: str) -> None:
     path = tmp_path / f"a{suffix}"

@@ -6,7 +6,7 @@ Rules for what is not plain 8-bit RGB
 - 16-bit grey is scaled by 255/65535, other integer depths a TIFF declares (12 bit, ...) by 255/(2^bits - 1).
 - 32-bit integers and floats have no fixed range: 0…255 is kept (floats within 0…1 are taken as fractions of white),
   anything wider is stretched from its minimum to its maximum; NaN becomes black.
-- Of several frames the first is read.
+- Of several frames the first is read. A TIFF whose first says that it is a preview, as in a camera's raw file, is refused.
 
 A file that is cut off is refused in every format, and so is a PNG with a wrong checksum. The others have none, apart from TIFF
 compressed with deflate: bytes that changed inside the pixels of a JPEG, WebP, BMP or another TIFF are mostly not noticed.
@@ -32,7 +32,7 @@ from PIL import Image, UnidentifiedImageError
 from torch import Tensor
 
 from papm.errors import ConfigError, DataError
-from papm.rgb import exif_orientation, image_pixels, stored_values
+from papm.rgb import exif_orientation, image_pixels, is_preview, stored_values
 
 IMAGE_SUFFIXES = frozenset({".jpg", ".jpeg", ".jpe", ".jfif", ".png", ".bmp", ".tif", ".tiff", ".webp"})
 # Of photographs and drawings in formats that are not read: phones, cameras, the web, microscopes and scanners.
@@ -190,8 +190,8 @@ def is_image(path: Path) -> bool:
     try:
         if not path.is_file():  # a pipe would be waited for
             return False
-        with path.open("rb") as stream, _own_limit(), Image.open(stream, formats=_FORMATS):
-            return True
+        with path.open("rb") as stream, _own_limit(), Image.open(stream, formats=_FORMATS) as im:
+            return not is_preview(im)
     except Exception:  # what a decoder raises on something else
         return False
 
@@ -280,6 +280,10 @@ def _opened(stream: BinaryIO, name: str, own_limit: int | None = None) -> Iterat
                     raise DataError(
                         f"{name}: {im.width}×{im.height} is {pixels / 1e6:.4g} megapixels, more than the limit of"
                         f" {limit / 1e6:g}{how}"
+                    )
+                if is_preview(im):
+                    raise DataError(
+                        f"{name}: begins with a small preview, as a camera's raw file; save it as JPEG or PNG"
                     )
                 yield im
         except DataError:

@@ -12,6 +12,7 @@ from torch import Tensor
 from papm import png
 
 _ORIENTATION = 274  # EXIF tag
+_KIND, _SUB_IFDS = 254, 330  # TIFF tags
 _BITS_PER_SAMPLE = 258  # TIFF tag
 _BAND = 512  # rows
 _ALPHA_MODES = ("RGBA", "RGBa", "LA", "La", "PA")
@@ -60,6 +61,13 @@ def exif_orientation(im: Image.Image) -> int:
     except Exception:  # damaged EXIF is no reason to refuse the pixels
         return 1
     return value if isinstance(value, int) and 1 <= value <= 8 else 1
+
+
+def is_preview(im: Image.Image) -> bool:
+    """Whether a TIFF begins with a smaller copy of a picture that lies deeper in it: DNG, NEF and ARW do."""
+    tags = getattr(im, "tag_v2", {}) if im.format == "TIFF" else {}
+    kind = tags.get(_KIND)
+    return isinstance(kind, int) and kind & 1 == 1 and _SUB_IFDS in tags
 
 
 def _unread_png(im: Image.Image) -> IO[bytes] | None:
