@@ -392,6 +392,23 @@ def test_images_in_formats_that_are_not_read(tmp_path: Path, caplog: pytest.LogC
         papm.data.parse_spec(str(tmp_path))
 
 
+@pytest.mark.parametrize("inner", ["test", "test/images", "images/test"])
+def test_a_split_whose_images_are_not_read_is_told(
+    tmp_path: Path, inner: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    train = tmp_path / inner.replace("test", "train")
+    image(train / "a.jpg")
+    text(train / "a.txt", "1 2\n")
+    text(tmp_path / inner / "b.HEIC", "")
+    assert list(papm.data.open("folder", tmp_path)) == ["train"]
+    said = "1 file was passed over, as its format is not read: .heic (1); save it as JPEG or PNG"
+    assert caplog.messages == [f"{tmp_path}: {said}"]
+    assert [(f.severity, f.file, f.message) for f in check("folder", tmp_path)] == [("warning", tmp_path / inner, said)]
+    (train / "a.jpg").unlink()
+    with pytest.raises(DataError, match=r"no images here.*; 1 file was passed over"):
+        open_all(tmp_path)
+
+
 def test_a_table_may_name_images_that_are_read_whatever_their_ending(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -7,7 +7,7 @@ warnings deserve a look, infos are legitimate but worth knowing.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +17,7 @@ from papm.data.check_split import Split, check_split
 from papm.data.findings import Finding, Severity, has_errors, of_error, once
 from papm.data.formats import FORMATS
 from papm.data.readers.faults import AnnotationError
-from papm.data.readers.layout import nfc
+from papm.data.readers.layout import nfc, without_images
 from papm.data.resize import take
 from papm.errors import DataError
 from papm.images import find_images, find_unread, is_image_name, passed_over
@@ -69,7 +69,7 @@ def check(
     if r.strays == "always" or (r.strays == "plain" and not options):
         entries = [e for es in splits.values() for e in es]
         findings += _strays(entries, own_data=r.outside_is_error)
-        findings += _left_aside(entries, folder, own_data=r.outside_is_error)
+        findings += _left_aside(entries, folder, splits if r.outside_is_error else None)
     return once(findings)
 
 
@@ -152,13 +152,13 @@ def _strays(entries: Sequence[Entry], own_data: bool) -> list[Finding]:
     return out
 
 
-def _left_aside(entries: Sequence[Entry], folder: Path, own_data: bool) -> Iterator[Finding]:
-    """Images whose format is not read, and those that lie above the folders of the splits."""
+def _left_aside(entries: Sequence[Entry], folder: Path, own: Collection[str] | None) -> Iterator[Finding]:
+    """Images whose format is not read, and, in own data with the splits `own`, those above the folders of the splits."""
     homes, read = _homes(entries), {e.image for e in entries}
-    for home in homes:
+    for home in [*homes, *(without_images(folder, own) if own and homes else ())]:
         if other := passed_over(p for p in find_unread(home) if p not in read):
             yield Finding("warning", home, None, other)
-    if own_data and homes and folder not in homes and (above := find_images(folder)):
+    if own and homes and folder not in homes and (above := find_images(folder)):
         lie = f"{n_of(len(above), 'image')} {'lies' if len(above) == 1 else 'lie'} directly in this folder"
         inner = ", ".join(sorted({h.relative_to(folder).parts[0] for h in homes if folder in h.parents}))
         yield Finding("info", folder, None, f"{lie} and not in its sub-folders ({inner}): not part of the dataset")

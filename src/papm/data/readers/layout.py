@@ -131,7 +131,8 @@ def find_places(root: Path) -> list[Place]:
             )
         places[place.split] = place
     if not places:
-        other = passed_over(find_unread(root))
+        unread = (root, *_named(root, IMAGE_DIRS), *without_images(root, ()))
+        other = passed_over(p for folder in unread for p in find_unread(folder))
         where = "no images here, nor in its sub-folders train, val, test or images"
         raise DataError(f"{root}: {where}{other and f'; {other}'}")
     return [places[s] for s in _ORDER if s in places]
@@ -140,8 +141,19 @@ def find_places(root: Path) -> list[Place]:
 def tell_passed_over(root: Path, places: Sequence[Place], read: Collection[Path]) -> None:
     """A warning about images among those of the places whose format is not read; a table may name some that are."""
     folders = dict.fromkeys(place.image_dir for place in places)  # lists share one out to several splits
+    folders |= dict.fromkeys(without_images(root, {place.split for place in places}))
     if other := passed_over(p for folder in folders for p in find_unread(folder) if p not in read):
         logger.warning("%s: %s", root, other)
+
+
+def without_images(root: Path, found: Collection[str]) -> list[Path]:
+    """The folders where the images of splits would lie that are not among those `found`."""
+    try:
+        parents = (root, *_named(root, IMAGE_DIRS))
+        empty = [f for p in parents for f in _children(p) if split_named(f.name) not in {None, *found}]
+        return [d for f in empty for d in (f, *_named(f, IMAGE_DIRS))]
+    except DataError:  # a folder that cannot be listed is told where its images are needed
+        return []
 
 
 def _split_folders(root: Path) -> list[Place]:
