@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import Any
+
 import pytest
 import torch
 from torch import Tensor
+from torch._subclasses import FakeTensorMode
+from torch.fx.experimental.proxy_tensor import make_fx
 
 from papm import models
 from papm.models import depthwise
 from papm.models.depthwise import reference, relu6_depthwise, usable
+from papm.models.lite import Block
 
 pytestmark = pytest.mark.skipif(not depthwise.available(), reason="no C compiler")
 SHAPES = [(96, 16, 20), (20, 7, 9), (33, 9, 8), (5, 1, 2), (16, 3, 3), (144, 67, 31), (1, 1, 1)]
@@ -99,6 +105,21 @@ def test_it_is_for_training_on_a_cpu_alone() -> None:
     assert usable(x, 3) and not usable(x, 7) and not usable(x.double(), 3) and not usable(x[:0], 3)
     with torch.no_grad():
         assert not usable(x, 3)
+
+
+def test_fake_tensors_have_no_memory_to_read() -> None:
+    with FakeTensorMode():
+        fake = torch.randn(1, 4, 8, 8)
+        assert not usable(fake, 3)
+    assert not usable(fake, 3)
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")  # of torch.jit, which is still there
+@pytest.mark.parametrize("traced", [make_fx, torch.jit.trace])
+def test_a_network_that_is_traced_keeps_its_convolutions(traced: Callable[..., Any]) -> None:
+    network, images = Block(4, 4, 3, 1, 6), torch.randn(1, 4, 9, 9)
+    program = traced(network)(images) if traced is make_fx else traced(network, images)
+    torch.testing.assert_close(program(2 * images), network(2 * images))
 
 
 @pytest.mark.parametrize("half", [False, True])

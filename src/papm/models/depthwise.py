@@ -15,6 +15,7 @@ import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 from torch.nn import functional as F
+from torch.utils._python_dispatch import is_in_torch_dispatch_mode
 
 from papm.c_sources import LOOPS
 from papm.compiled import c_library, on_threads
@@ -42,9 +43,16 @@ def available() -> bool:
 
 
 def usable(x: Tensor, kernel: int) -> bool:
-    """Whether the loop is to do it: a map on a CPU whose gradients are asked for."""
-    fits = x.device.type == "cpu" and x.dtype in KINDS and x.numel() > 0 and kernel in KERNELS
-    return fits and torch.is_grad_enabled() and not torch.compiler.is_compiling() and available()
+    """Whether the loop is to do it: a map on a CPU whose gradients are asked for, in memory and not traced.
+
+    What traces a network sees torch's operations alone, and fake tensors have no memory.
+    """
+    if torch.compiler.is_compiling() or is_in_torch_dispatch_mode():
+        return False
+    if torch.jit.is_tracing():  # type: ignore[attr-defined, no-untyped-call]
+        return False
+    fits = type(x) is Tensor and x.device.type == "cpu" and x.dtype in KINDS and x.numel() > 0 and kernel in KERNELS
+    return fits and torch.is_grad_enabled() and available()
 
 
 def same_padding(length: int, kernel: int, stride: int) -> tuple[int, int]:
