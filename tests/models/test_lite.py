@@ -143,3 +143,14 @@ def test_gradients_of_bf16_on_a_cpu_are_those_of_float32() -> None:
         found.append(torch.cat([p.grad.flatten() for p in network.parameters() if p.grad is not None]))
     assert torch.nn.functional.cosine_similarity(*found, dim=0) > 0.99
     assert found[1].norm() == pytest.approx(float(found[0].norm()), rel=0.02)
+
+
+@pytest.mark.parametrize("kind", [torch.bfloat16, torch.float64])
+@torch.no_grad()
+def test_weights_of_any_precision_count_under_autocast(kind: torch.dtype) -> None:
+    torch.manual_seed(0)
+    network, images = models.create("lite").eval(), torch.rand(1, 3, 64, 64)
+    expected = network(images).density
+    with torch.autocast("cpu", torch.bfloat16):
+        found = network.to(kind)(images.to(kind)).density
+    torch.testing.assert_close(found.float(), expected, rtol=0.05, atol=0.05 * float(expected.max()))

@@ -76,10 +76,9 @@ def together(conv: nn.Conv2d, norm: FrozenNorm) -> tuple[Tensor, Tensor]:
 def convolve(x: Tensor, conv: nn.Conv2d, norm: FrozenNorm) -> Tensor:
     """Convolution with SAME padding and its norm, as one convolution."""
     if conv.groups > 1 and x.device.type == "cpu" and torch.is_autocast_enabled("cpu"):
-        with torch.autocast(
-            "cpu", enabled=False
-        ):  # gradients of a convolution of each channel are twice as slow in bf16
-            return convolve(x.float(), conv, norm)
+        # Gradients of a convolution of each channel are twice as slow in bf16.
+        with torch.autocast("cpu", enabled=False):
+            return convolve(x.to(conv.weight.dtype), conv, norm)
     weight, bias = norm.folded or together(conv, norm)
     kernel, stride = conv.kernel_size[0], conv.stride[0]
     if stride == 1:
