@@ -14,6 +14,7 @@ from papm.models.attention import disagreement
 from papm.models.head import CROWD, DensityHead
 from papm.models.man import MAN
 from papm.structures import PointBatch
+from papm.targets import touched_cells
 
 
 @pytest.fixture(scope="module")
@@ -139,6 +140,19 @@ def test_a_mask_fits_a_narrow_image_in_half_precision(network: MAN) -> None:
     with torch.autocast("cpu", torch.bfloat16):
         density = network(images, mask=mask).density
     assert density.shape == (1, 1, 3, 2) and bool(density.isfinite().all())
+
+
+@pytest.mark.parametrize("masked", [True, False])
+@pytest.mark.parametrize("size", [(32, 32), (40, 20)])
+def test_what_was_added_to_a_narrow_image_has_no_region_loss(size: tuple[int, int], masked: bool, network: MAN) -> None:
+    trained, mask = copy.deepcopy(network).train(), torch.ones(2, *size, dtype=torch.bool)
+    with torch.autocast("cpu", torch.bfloat16):
+        output = trained(torch.randn(2, 3, *size), mask=mask if masked else None)
+    loss = trained.auxiliary_losses(output, POINTS, mask)["region"]
+    real = touched_cells(mask, 32)
+    counted = torch.cat([real, torch.zeros_like(real)], -1).flatten(1)  # twice as wide
+    regions = [output.aux[f"region{k}"] for k in range(4)]
+    torch.testing.assert_close(loss, torch.stack([disagreement(r, counted) for r in regions]).sum(0).mean())
 
 
 @torch.no_grad()

@@ -58,7 +58,7 @@ class MAN(DensityNetwork):
             valid = touched_cells(mask, self.multiple)
             valid = valid | ~valid.flatten(1).any(1)[:, None, None]  # an image without a real pixel attends to itself
         if valid is not None and in_half_on_cpu(images):  # a narrow image was made wider
-            valid = F.pad(valid, (0, framed.shape[-1] // self.multiple - valid.shape[-1]))
+            valid = _widened(valid, framed.shape[-1] // self.multiple)
         density, aux = self.encode(framed, None if valid is None else valid.flatten(1))
         return self.output_of(density, aux, height, width, frame)
 
@@ -92,9 +92,15 @@ class MAN(DensityNetwork):
             return {}
         valid = output.aux.get("real")
         if mask is not None:
-            counted = touched_cells(mask, self.multiple).flatten(1)
+            cells = touched_cells(mask, self.multiple)
+            counted = _widened(cells, regions[0].shape[1] // cells.shape[1]).flatten(1)
             valid = counted if valid is None else valid & counted
         return {"region": self.region_weight * torch.stack([disagreement(r, valid) for r in regions]).sum(0).mean()}
+
+
+def _widened(cells: Tensor, columns: int) -> Tensor:
+    """Which cells count, bool [B, h, w], of an image that was made so many columns wide: those that were added do not."""
+    return F.pad(cells, (0, columns - cells.shape[-1]))
 
 
 @register(
