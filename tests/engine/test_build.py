@@ -6,16 +6,26 @@ import pytest
 import torch
 
 from papm.config import TrainConfig
-from papm.engine.build import counting_precision, precision_of
+from papm.engine.build import CPU_BF16, counting_precision, precision_of
 
 CPU = torch.device("cpu")
 
 
-@pytest.mark.parametrize(("amx", "steps"), [(True, "bf16"), (False, "32")])
+def only_with(monkeypatch: pytest.MonkeyPatch, units: set[str]) -> None:
+    """A CPU that has these units for bf16 and no others."""
+    for name in CPU_BF16:
+        monkeypatch.setattr(torch.cpu, f"_is_{name}_supported", lambda has=name in units: has, raising=False)
+
+
+def test_torch_tells_the_units_of_a_cpu() -> None:
+    assert all(isinstance(getattr(torch.cpu, f"_is_{name}_supported")(), bool) for name in CPU_BF16)
+
+
+@pytest.mark.parametrize(("units", "steps"), [({"amx_tile"}, "bf16"), ({"avx512_bf16"}, "bf16"), (set(), "32")])
 def test_a_cpu_trains_in_bf16_where_it_has_units_for_it_and_counts_in_float32(
-    monkeypatch: pytest.MonkeyPatch, amx: bool, steps: str
+    monkeypatch: pytest.MonkeyPatch, units: set[str], steps: str
 ) -> None:
-    monkeypatch.setattr(torch.cpu, "_is_amx_tile_supported", lambda: amx, raising=False)
+    only_with(monkeypatch, units)
     assert precision_of(TrainConfig(), CPU) == steps and counting_precision(TrainConfig(), CPU) == "32"
 
 
@@ -25,12 +35,12 @@ def test_a_precision_that_is_asked_for_is_that_of_evaluations_too(asked: str, gi
     assert precision_of(config, CPU) == counting_precision(config, CPU) == given
 
 
-@pytest.mark.parametrize("amx", [True, False])
+@pytest.mark.parametrize("units", [{"amx_tile"}, set()])
 @pytest.mark.parametrize(("asked", "begun"), [("auto", "32"), ("auto", "bf16"), ("16", "bf16")])
 def test_a_run_goes_on_in_the_precision_it_began_in(
-    monkeypatch: pytest.MonkeyPatch, amx: bool, asked: str, begun: str
+    monkeypatch: pytest.MonkeyPatch, units: set[str], asked: str, begun: str
 ) -> None:
-    monkeypatch.setattr(torch.cpu, "_is_amx_tile_supported", lambda: amx, raising=False)
+    only_with(monkeypatch, units)
     config, gpu = TrainConfig(precision=asked), torch.device("cuda")
     assert precision_of(config, CPU, begun) == precision_of(config, gpu, begun) == begun
     assert counting_precision(config, gpu, begun) == begun

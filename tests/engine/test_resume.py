@@ -22,7 +22,7 @@ from safetensors.torch import save_file
 from papm import checkpoint, models
 from papm.engine import evaluate, ranks, run_folder, watch
 from papm.engine import train as engine
-from papm.engine.build import resolve
+from papm.engine.build import CPU_BF16, resolve
 from papm.engine.dry_run import dry_run
 from papm.engine.keep import Keeper
 from papm.engine.log import Log
@@ -329,7 +329,8 @@ def test_a_run_goes_on_in_its_precision_on_a_machine_that_would_take_another(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, older: bool
 ) -> None:
     """Also one of an older papm, which did not store it and trained in float32 on every CPU."""
-    monkeypatch.setattr(torch.cpu, "_is_amx_tile_supported", lambda: False, raising=False)
+    for name in CPU_BF16:
+        monkeypatch.setattr(torch.cpu, f"_is_{name}_supported", lambda: False, raising=False)
     engine.train(config(), tmp_path / "whole")
     with pytest.raises(MemoryError):
         engine.train(config(), tmp_path / "cut", watcher=StopAt(5))

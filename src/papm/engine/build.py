@@ -30,6 +30,7 @@ from papm.models import Network
 from papm.models.base import Progress
 
 SETTLE_IMAGES, SETTLE_SIDE = 32, 256
+CPU_BF16 = ("amx_tile", "avx512_bf16")  # units of a CPU; what tells of them has no public name up to torch 2.13
 SMALLEST_INNER = 64  # pixels that the margin of a recipe leaves at least
 
 
@@ -127,11 +128,11 @@ def counting_precision(config: TrainConfig, device: torch.device, begun: str | N
 
 
 def has_bf16_units(device: torch.device) -> bool:
-    """Whether a training step is faster in bf16: on a GPU that has it, and on a CPU with AMX (docs/speed.md)."""
+    """Whether a training step is faster in bf16: on a GPU that has it, and on a CPU with AMX or AVX512-BF16 (docs/speed.md)."""
     if device.type == "cuda":
         return bool(torch.cuda.is_bf16_supported(including_emulation=False))
-    known = getattr(torch.cpu, "_is_amx_tile_supported", None)  # has no public name up to torch 2.13
-    return device.type == "cpu" and known is not None and bool(known())
+    asked = (getattr(torch.cpu, f"_is_{name}_supported", None) for name in CPU_BF16)
+    return device.type == "cpu" and any(known is not None and known() for known in asked)
 
 
 def inference_of(config: TrainConfig, splits: Splits | None = None) -> Inference:
