@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 import re
 from xml.etree import ElementTree
@@ -179,6 +180,18 @@ def test_names_of_bars_are_short_and_differ(names: list[str]) -> None:
     root = parse(charts.bar_chart(names, [Bars("n", [1.0] * len(names))], title="t", y_label="n"))
     shown = [w for w in words(root) if "…" in w]
     assert len(shown) == len(set(shown)) == len(names)
+
+
+def test_names_and_figures_of_bars_do_not_touch_and_none_is_left_out() -> None:
+    names = [f"cells-test-{k:05d}" for k in range(8)]
+    errors = [-0.394, -0.338, 0.219, 0.17, 0.104, 0.096, 0.022, -0.022]
+    root = parse(charts.bar_chart(names, [Bars("error", errors)], title="t", y_label="predicted − true"))
+    shown = {str(t.text): float(str(t.get("x"))) for t in root.iter(f"{SVG}text") if str(t.text).startswith("…")}
+    places = sorted(shown.values())
+    wide = max(7.63 * (len(s) - 1) + 12 for s in shown)  # DejaVu Sans: a digit 7.63 px, the ellipsis 12 px
+    assert len(shown) == 8 and wide < min(b - a for a, b in itertools.pairwise(places))
+    assert set(shown) == {f"…000{k}" for k in range(8)}
+    assert {"−0.394", "−0.338", "0.170", "0.0960", "−0.0220"} <= set(words(root))
 
 
 @given(names=st.lists(st.text("ab1_.", min_size=1, max_size=20), max_size=6), room=st.integers(2, 25))

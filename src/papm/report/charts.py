@@ -14,7 +14,7 @@ from itertools import pairwise
 from typing import TYPE_CHECKING, NamedTuple
 
 from papm.report import axes, svg
-from papm.report.svg import GUIDE, LETTER, WIDTH, Key, colour
+from papm.report.svg import DIGIT, GUIDE, LETTER, WIDTH, Key, colour
 
 if TYPE_CHECKING:
     from markupsafe import Markup
@@ -159,7 +159,7 @@ def bar_chart(
     made = svg.plot((0, len(groups)), y_ticks, x_label="", y_label=y_label, keys=keys, names=False, width=width)
     slot = made.x(1) - made.x(0)
     each = min(64.0, slot * 0.78 / max(1, len(bars)))
-    names = svg.told_apart(groups, int((slot - 4) / LETTER))
+    names = svg.told_apart(groups, int((slot - 8) / DIGIT))
     for g, group in enumerate(groups):
         middle = made.x(g + 0.5)
         name = svg.text(middle, made.y.start + 17, names[g], anchor="middle", muted=False)
@@ -169,14 +169,22 @@ def bar_chart(
             if axes.usable(value):
                 left = middle + (k - len(bars) / 2) * each + each * 0.06
                 between = (low, high) if axes.usable(low) and axes.usable(high) else None
-                made.parts.append(_bar(made.y, left, each * 0.88, value, between, k, f"{b.label}, {group}"))
+                room = slot if len(bars) == 1 else each
+                made.parts.append(_bar(made.y, left, each * 0.88, room, value, between, k, f"{b.label}, {group}"))
     return Card(title, remark, made.svg(title))
 
 
 def _bar(
-    y: axes.Axis, left: float, wide: float, value: float, between: tuple[float, float] | None, series: int, name: str
+    y: axes.Axis,
+    left: float,
+    wide: float,
+    room: float,
+    value: float,
+    between: tuple[float, float] | None,
+    series: int,
+    name: str,
 ) -> str:
-    """A bar, its whiskers and its figure where there is room for it."""
+    """A bar, its whiskers and its figure where it fits into `room`, the width up to the figures beside it."""
     top, zero, middle = y(value), y(0), left + wide / 2
     tip, reach = f"{name}: {_figure(value)}", min(top, zero)
     parts = [svg.rect(left, min(top, zero), wide, abs(zero - top), svg.paint(series))]
@@ -187,10 +195,14 @@ def _bar(
         parts.append(svg.line(middle, y(low), middle, y(high), style))
         parts += [svg.line(middle - cap, y(end), middle + cap, y(end), style) for end in between]
         reach = min(reach, y(high))
-    words = f"{value:.2f}" if 1 <= abs(value) < 100 else _figure(value)  # as in the table beside the bars
+    words = (
+        f"{value:.2f}".replace("-", "−") if 1 <= abs(value) < 100 else _figure(value)
+    )  # as in the table beside the bars
     if isinstance(value, int):  # counts are whole
         words = f"{value:,}"
-    if wide > len(words) * LETTER * 0.85:
+    elif 0.001 <= abs(value) < 1:
+        words = f"{value:#.3g}".replace("-", "−")
+    if room * 0.88 > len(words) * LETTER * 0.85:
         parts.append(svg.text(middle, reach - 4, words, anchor="middle", size=11.0))
     return svg.element("g", "".join(parts), tip=tip)
 

@@ -34,6 +34,7 @@ WIDTH, HEIGHT = 460.0, 290.0  # small enough that the text stays readable when a
 TEXT = 12.5  # px
 ROW = 17.0  # px of a row of the legend
 LETTER = 7.1  # mean width of a letter at that size in the widest of the usual fonts, px
+DIGIT = 8.0  # of a digit, as names of images end in: 7.6 px, and an ellipsis of 12 px among six of them
 
 # What XML 1.0 cannot hold: control characters, halves of surrogate pairs, two that are no characters.
 _FORBIDDEN = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
@@ -157,8 +158,8 @@ def legend(keys: Sequence[Key], left: float, top: float, width: float) -> tuple[
 def told_apart(names: Sequence[str], room: int) -> list[str]:
     """Names of at most `room` letters that differ where the names do, if they can.
 
-    Whole, without the words that all begin with, with the middle left out, or the ends without the words that all end with:
-    the first of these that tells them apart.
+    Whole, without the words that all begin with, only their ends, with the middle left out, or the ends without the
+    words that all end with: the first of these that tells them apart.
 
     >>> told_apart(["plant_01.jpg", "plant_02.jpg"], 7), told_apart(["a", "ab"], 7), told_apart(["IMG01.jpg", "IMG02.jpg"], 4)
     (['…01.jpg', '…02.jpg'], ['a', 'ab'], ['…G01', '…G02'])
@@ -172,6 +173,7 @@ def told_apart(names: Sequence[str], room: int) -> list[str]:
     short = ["…" + name[begin:] if begin else name for name in names]
     tries = (
         [_cut(s, room, 0) for s in short],
+        *([[_cut(s, room, room - 1) for s in short]] if begin else []),
         [_cut(s, room, (room - 1) // 2) for s in short],
         [_cut(name[: len(name) - end], room, room - 1) for name in names],
     )
