@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import io
+import struct
 import threading
+import zlib
 from pathlib import Path
 
 import numpy as np
@@ -229,6 +231,13 @@ def test_other_formats_of_pillow_stay_out_of_reach(tmp_path: Path) -> None:
         read_image(tmp_path / "a.png")
 
 
+def header_of(width: int, height: int) -> bytes:
+    """A PNG that says its size and holds nothing."""
+    chunks = (b"IHDR" + struct.pack(">IIBBBBB", width, height, 8, 2, 0, 0, 0), b"IDAT", b"IEND")
+    packed = (struct.pack(">I", len(c) - 4) + c + struct.pack(">I", zlib.crc32(c)) for c in chunks)
+    return b"\x89PNG\r\n\x1a\n" + b"".join(packed)
+
+
 def test_pixel_limit_is_ours(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, recwarn: pytest.WarningsRecorder) -> None:
     Image.fromarray(rgb(20, 30)).save(tmp_path / "a.tif")
     monkeypatch.setattr(Image, "MAX_IMAGE_PIXELS", 10)  # Pillow's own would refuse 600 pixels
@@ -239,6 +248,9 @@ def test_pixel_limit_is_ours(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, re
         with pytest.raises(DataError, match=r"a\.tif: 30×20 .*PAPM_MAX_PIXELS"):
             f(tmp_path / "a.tif")
     assert Image.MAX_IMAGE_PIXELS == 10
+    (tmp_path / "huge.png").write_bytes(header_of(200_000, 200_000))
+    with pytest.raises(DataError, match=r"huge\.png: 200000×200000 is 40,000 megapixels"):
+        image_size(tmp_path / "huge.png")
     monkeypatch.setenv("PAPM_MAX_PIXELS", "600")
     assert image_size(tmp_path / "a.tif") == (20, 30)
     for wrong in ("many", "-3", "0", "²"):

@@ -33,6 +33,7 @@ from torch import Tensor
 
 from papm.errors import ConfigError, DataError
 from papm.rgb import exif_orientation, image_pixels, is_preview, stored_values
+from papm.text import megapixels
 
 IMAGE_SUFFIXES = frozenset({".jpg", ".jpeg", ".jpe", ".jfif", ".png", ".bmp", ".tif", ".tiff", ".webp"})
 # Of photographs and drawings in formats that are not read: phones, cameras, the web, microscopes and scanners.
@@ -278,7 +279,7 @@ def _opened(stream: BinaryIO, name: str, own_limit: int | None = None) -> Iterat
                 pixels = im.width * im.height
                 if pixels > limit:
                     raise DataError(
-                        f"{name}: {im.width}×{im.height} is {pixels / 1e6:.4g} megapixels, more than the limit of"
+                        f"{name}: {im.width}×{im.height} is {megapixels(pixels)} megapixels, more than the limit of"
                         f" {limit / 1e6:g}{how}"
                     )
                 if is_preview(im):

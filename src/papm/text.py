@@ -27,6 +27,15 @@ COLLAPSED = -0.5  # a bias that no shift of data explains
 ZEROS = ": the network has learned little but zeros; train again with a lower lr or trunk_lr (1e-5), or another seed"
 
 
+def megapixels(pixels: int) -> str:
+    """Pixels in millions: four significant digits, whole thousands kept.
+
+    >>> megapixels(3050), megapixels(500_250_000), megapixels(40_000_000_000)
+    ('0.00305', '500.2', '40,000')
+    """
+    return f"{pixels / 1e6:,.0f}" if pixels >= 1_000_000_000 else f"{pixels / 1e6:.4g}"
+
+
 def bias_of(bias: float, ends: Sequence[float] | None) -> str:
     """The bias of a total count in words, with its interval and whether it is more than chance.
 

@@ -34,6 +34,7 @@ from papm.predict.source import Source as Source
 from papm.predict.tiling import LIMITS, Tile, check, computed_pixels, infer, infer_together, side_of
 from papm.predict.unlike import Pooled, listening, steadiness, unlike
 from papm.structures import DensityOutput, PointProposals
+from papm.text import megapixels
 
 log = logging.getLogger(__name__)
 PRECISIONS = ("32", "bf16")
@@ -221,6 +222,6 @@ class Counter(Predictor):
         pixels = computed_pixels(self.network, seen)
         if pixels > limit:
             raise DataError(
-                f"{name or 'the image'}: {size[1]}×{size[0]}, resized and padded for this model, is {pixels / 1e6:.4g}"
+                f"{name or 'the image'}: {size[1]}×{size[0]}, resized and padded for this model, is {megapixels(pixels)}"
                 f" megapixels, more than the limit of {limit / 1e6:g}; cut it into shorter pieces"
             )
