@@ -166,6 +166,12 @@ def test_what_cannot_be_read_is_one_sentence(
     assert not (folder / "report.html").exists()
 
 
+def test_a_model_file_is_no_folder_of_a_run(tmp_path: Path) -> None:
+    (tmp_path / "mine.ckpt").write_bytes(b"x")
+    with pytest.raises(PapmError, match=r"mine\.ckpt: is a file; give the folder of a run"):
+        write_report(tmp_path / "mine.ckpt")
+
+
 def test_settings_show_what_differs() -> None:
     config = configuration.to_mapping(TrainConfig(data="x", lr=3e-4, loss={"sigma": 6.0}))
     assert changed(config) == [("data", "x", "''"), ("loss", "{sigma: 6.0}", "{}"), ("lr", "0.0003", "0.0001")]

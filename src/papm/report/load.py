@@ -45,7 +45,8 @@ class Run:
 def read_run(folder: Path) -> Run:
     """Everything a report needs from the folder of a run."""
     if not folder.is_dir():
-        raise PapmError(f"{folder}: there is no such folder; give the folder of a run, the --out of papm train")
+        what = "is a file" if folder.exists() else "there is no such folder"
+        raise PapmError(f"{folder}: {what}; give the folder of a run, the --out of papm train")
     if not (folder / "config.yaml").is_file():
         raise PapmError(f"{folder}: this is no run, it holds no config.yaml; give the --out of papm train")
     return Run(
