@@ -16,8 +16,8 @@ from papm import checkpoint, imagenet, models
 from papm.checkpoint import ModelSpec
 from papm.cli.main import main
 from papm.data.resize import Resize
-from papm.errors import ConfigError, DataError
-from papm.export import check_onnx, export_onnx, onnx_metadata
+from papm.errors import ConfigError, DataError, WriteError
+from papm.export import check_onnx, export_model, export_onnx, formats, onnx_metadata
 from papm.export.program import SIZES, Difference
 from papm.inference import Inference
 from papm.structures import DensityOutput
@@ -256,3 +256,15 @@ def test_a_place_that_cannot_be_written(run: Path, tmp_path: Path, capsys: pytes
         assert call("export", run, "--out", out) == 2
         said = capsys.readouterr().err
         assert f"{out}: cannot be written" in said and said.count("\n") == 1
+
+
+def test_a_full_disk_names_the_file_that_was_asked_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(network: Any, file: Path, *_: Any) -> None:
+        raise WriteError(f"{file}: cannot be written (No space left on device)")
+
+    monkeypatch.setitem(formats.WRITERS, "onnx", full)
+    out = tmp_path / "mine.onnx"
+    with pytest.raises(WriteError) as caught:
+        export_model("cells", out)
+    assert str(caught.value) == f"{out}: cannot be written (No space left on device)"
+    assert list(tmp_path.iterdir()) == []

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from papm import exported
 from papm.checkpoint import ModelSpec
-from papm.errors import ConfigError, PapmError, unknown
+from papm.errors import ConfigError, PapmError, WriteError, unknown
 from papm.export.onnx import export_onnx, require_onnx
 from papm.export.package import check_package, export_package
 from papm.export.program import SIZES, Difference, compare, load_model
@@ -126,6 +126,7 @@ def _beside(file: Path) -> list[Path]:
 @contextmanager
 def _draft(out: Path) -> Iterator[Path]:
     """A place for a file of this name, beside its own, which it takes when nothing went wrong; until then the old one stays."""
+    place = ""
     try:
         out.parent.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory(prefix=f".{out.name}.", dir=out.parent) as place:
@@ -133,5 +134,7 @@ def _draft(out: Path) -> Iterator[Path]:
             yield draft
             for made in (*_beside(draft), draft):  # the .xml last: with it the model is there
                 made.replace(out.parent / made.name)
+    except WriteError as error:  # names the draft, which is gone
+        raise WriteError(str(error).replace(place, str(out.parent))) from None
     except OSError as error:
         raise PapmError(f"{out}: cannot be written ({error.strerror})") from None
