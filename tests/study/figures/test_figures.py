@@ -17,6 +17,7 @@ from torch import Tensor
 from papm import data
 from papm.config import TrainConfig
 from papm.data.click_model import Annotator, annotate_dataset
+from papm.engine import used_images
 from papm.errors import ConfigError, DataError
 from papm.methods import RECIPE
 from papm.predict.prediction import Prediction
@@ -145,6 +146,19 @@ def test_responses_that_moved_differ_and_those_that_stayed_do_not(monkeypatch: p
 def test_runs_that_cannot_be_compared(runs: list[Any], said: str, monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(ConfigError, match=said):
         drawn(monkeypatch, response_difference, runs)
+
+
+@pytest.mark.parametrize("module", [consistency, response_difference])
+def test_runs_on_other_dots_are_not_taken_for_seeds(
+    module: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    runs = [fake(str(tmp_path / name), "gl", moved, 0, 0) for name, moved in (("a", 0), ("b", 0), ("c", 8))]
+    for run, dots in zip(runs, ("0a", "0b", "0a")):
+        run.folder.mkdir()
+        used_images.write(run.folder, [used_images.Used("train", "one", "k", dots)])
+    with pytest.raises(ConfigError, match=r"a and .*b have other dots on one; .* leave one of them out"):
+        drawn(monkeypatch, module, runs)
+    assert drawn(monkeypatch, module, [runs[0], runs[2]]).values
 
 
 def test_bias_and_spread_of_peaks_are_those_that_were_put_in() -> None:

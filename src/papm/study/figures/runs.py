@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from papm.config import SHARES, TrainConfig
 from papm.data.base import Dataset, require_annotated
 from papm.data.spec import open_spec, open_split
-from papm.engine import run_folder
+from papm.engine import run_folder, used_images
 from papm.errors import ConfigError, DataError
 from papm.predict.prediction import Prediction
 from papm.predict.predictor import Counter
@@ -78,7 +78,22 @@ def read_moved(asked: Asked) -> list[Trained]:
         raise ConfigError(
             f"the training dots of these runs are {' and '.join(kinds)}; this figure needs runs of one of ring, disc, gaussian"
         )
+    _require_same_dots(found)
     return found
+
+
+def _require_same_dots(runs: Sequence[Trained]) -> None:
+    """Refuse runs whose dots differ before any is moved: `noise` does not say how far those are off."""
+    first: dict[tuple[str, str, str], tuple[str, Path]] = {}
+    for run in runs:
+        data = run.config.data, repr(sorted(run.config.options.items()))
+        for row in used_images.read(run.folder):
+            dots, folder = first.setdefault((*data, row.image), (row.dots, run.folder))
+            if dots != row.dots:
+                raise ConfigError(
+                    f"{folder} and {run.folder} have other dots on {row.image}; this figure moves the same dots:"
+                    " leave one of them out"
+                )
 
 
 def images(asked: Asked, runs: Sequence[Trained]) -> Dataset:
