@@ -21,6 +21,7 @@ from papm.data.check import check
 from papm.data.formats.txt import parse
 from papm.data.readers import faults
 from papm.data.readers.faults import AnnotationError, safe_relative
+from papm.data.spec import parse_spec
 from papm.errors import ConfigError, DataError
 
 
@@ -739,6 +740,11 @@ def test_a_path_in_place_of_a_name_is_told_how_to_open_it(tmp_path: Path, monkey
     for name in ("photo", "x" * 5000, "~nobody-here/photos", "a\0b"):
         with pytest.raises(ConfigError, match="unknown dataset"):
             papm.data.open(name)
+
+
+def test_a_format_in_place_of_a_dataset_is_told_how_to_write_it() -> None:
+    with pytest.raises(DataError, match=r"^coco:photos: 'coco' is a format, .*; write folder:photos format=coco \("):
+        parse_spec("coco:photos")
 
 
 @pytest.mark.parametrize("disk", ["NFD", "NFC"])

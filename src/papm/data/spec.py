@@ -12,6 +12,7 @@ from typing import Any
 from papm.config import parse_overrides
 from papm.data import base, resize
 from papm.data.base import Dataset
+from papm.data.formats import FORMATS
 from papm.data.fractions import complaint
 from papm.data.several import join, parts_of
 from papm.errors import ConfigError, DataError, unknown
@@ -39,6 +40,11 @@ def parse_spec(spec: str) -> tuple[str, Path | None]:
         return spec, None
     path = Path(spec).expanduser()
     if not path.exists():
+        if sep and head in FORMATS:
+            raise DataError(
+                f"{spec}: '{head}' is a format, not a dataset; write folder:{tail} format={head}"
+                f" (papm train and papm robustness: data.format={head})"
+            )
         near = difflib.get_close_matches(spec, base.READERS, cutoff=0.7)
         if near or (sep and not head.startswith((".", "/", "~")) and len(head) > 1):
             raise unknown("dataset", head, base.READERS)
