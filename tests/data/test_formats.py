@@ -266,6 +266,7 @@ def test_several_formats_side_by_side_ask_for_a_name(tmp_path: Path) -> None:
         papm.data.open_spec(str(tmp_path / "o"))
     told = str(e.value)
     assert "several formats" in told and "\n" not in told and "format=labelme or format=voc" in told
+    assert told.endswith("(papm train: data.format=…)")  # where `format` is no key
     for format in ("labelme", "voc", "via", "dotdotgoose"):
         assert torch.allclose(back(tmp_path / "o", format=format)["a"].points, sample.points)
     assert not [f for f in check("folder", tmp_path / "o", format="voc") if f.severity == "error"]

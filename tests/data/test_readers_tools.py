@@ -588,7 +588,10 @@ def test_coco_as_published(tmp_path: Path, where: str, caplog: pytest.LogCapture
     for split, x in (("train", 10), ("val", 30)):  # as in the archive of 2017
         coco_file(tmp_path / f"annotations/person_keypoints_{split}2017.json", f"000000000{x}.jpg", [1, 2, 2, 2])
     several = r"several annotation files \(instances_train2017\.json, person_keypoints_train2017\.json\)"
-    with pytest.raises(DataError, match=rf"{several}; say which with annotations=instances_\*$"):
+    with pytest.raises(
+        DataError,
+        match=rf"{several}; say which with annotations=instances_\* \(papm train: data\.annotations=instances_\*\)$",
+    ):
         papm.data.open("folder", tmp_path)
     chosen = papm.data.open("folder", tmp_path, annotations="person*")
     assert {s: d[0].points.tolist() for s, d in chosen.items()} == {"train": [[2, 3]], "val": [[2, 3]]}

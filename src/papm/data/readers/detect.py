@@ -256,7 +256,10 @@ def _shared_out(folder: Path, place: Place, found: Sequence[tuple[Path, Sheet]])
         return mine
     names = [p.name for p, _, _ in mine] or [p.name for p, _ in found]
     how = re.split("train|val|test", names[0])[0] + "*" if mine else "NAME"  # for the files of all splits
-    raise DataError(f"{folder}: several annotation files ({', '.join(names)}); say which with annotations={how}")
+    raise DataError(
+        f"{folder}: several annotation files ({', '.join(names)}); say which with annotations={how}"
+        f" (papm train: data.annotations={how})"
+    )
 
 
 def _ambiguous(folder: Path, found: Mapping[Format, Path]) -> DataError:
@@ -264,4 +267,6 @@ def _ambiguous(folder: Path, found: Mapping[Format, Path]) -> DataError:
     files = {f.name: path.name for f, path in found.items()}
     said = ", ".join(f"{file} is {name}" for name, file in sorted(files.items()))
     ways = " or ".join(f"format={name}" for name in sorted(files))
-    return DataError(f"{folder}: points in several formats ({said}); say which to read with {ways}")
+    return DataError(
+        f"{folder}: points in several formats ({said}); say which to read with {ways} (papm train: data.format=…)"
+    )
