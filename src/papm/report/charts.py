@@ -195,13 +195,12 @@ def _bar(
         parts.append(svg.line(middle, y(low), middle, y(high), style))
         parts += [svg.line(middle - cap, y(end), middle + cap, y(end), style) for end in between]
         reach = min(reach, y(high))
-    words = (
-        f"{value:.2f}".replace("-", "−") if 1 <= abs(value) < 100 else _figure(value)
-    )  # as in the table beside the bars
     if isinstance(value, int):  # counts are whole
         words = f"{value:,}"
-    elif 0.001 <= abs(value) < 1:
-        words = f"{value:#.3g}".replace("-", "−")
+    elif 0.001 <= abs(value) < 100:  # as in the table beside the bars
+        words = (f"{value:#.3g}" if abs(value) < 1 else f"{value:.2f}").replace("-", "−")
+    else:
+        words = _figure(value)
     if room * 0.88 > len(words) * LETTER * 0.85:
         parts.append(svg.text(middle, reach - 4, words, anchor="middle", size=11.0))
     return svg.element("g", "".join(parts), tip=tip)
