@@ -91,7 +91,7 @@ def test_a_training_that_was_repeated_does_not_double_the_images() -> None:
 def test_what_is_not_in_the_interval_is_said() -> None:
     """Several seeds without any interval over images, as of localization."""
     results = [result(m, HARD, seed=k, errors="") for m in ("dm-count", "al-papm") for k in (0, 1)]
-    assert first(results, BELOW).remark == "2 seeds, without the chance of images"
+    assert first(results, BELOW).remark == "2 seeds, without variance over images"
 
 
 def test_a_claim_against_several_is_as_good_as_against_the_nearest() -> None:

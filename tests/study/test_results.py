@@ -237,7 +237,9 @@ def test_usual_sizes_are_recognised_when_spelt_out(tmp_path: Path) -> None:
 
 def test_settings_of_a_study_are_recipe_and_not_identity(tmp_path: Path) -> None:
     """A result with another crop than the study now has for its column stays the cell's; the difference is named."""
-    study = tables.load("crowds").only(["ShTech B", "al-papm", "vgg19"])
+    row = {"name": "AL-PAPM", "backbone": "vgg19", "method": "al-papm"}
+    own = {"columns": [{"name": "ShTech B", "dataset": "shanghaitech-b"}], "rows": [row], "metrics": ["mae", "rmse"]}
+    study = tables.parse({**own, "settings": [{"for": {"column": "ShTech B"}, "crop": 512}]}, "own", "own")
     found = save(tmp_path, result(7.1, dataset="shanghaitech-b"))  # crop 256
     view = show.view(study, found)
     assert view.lines[0].group is None and view.lines[0].cell.special == {"crop": 512}

@@ -10,6 +10,8 @@ from typing import Any
 from papm.errors import ConfigError
 from papm.study.metrics import METRICS, Metric
 
+AUTO = "auto"  # of crop, batch, steps, turn: what `papm train` chooses by the data
+
 NAMED = ("dataset", "method", "backbone")  # what every cell must have
 
 
@@ -80,8 +82,9 @@ class Cell:
 
     @property
     def plain(self) -> bool:
-        """Whether it asks for no more than a network, a method and a dataset: exact dots, and settings of the recipe."""
+        """Whether it asks for no more than a network, a method and a dataset: exact dots, and no settings of its own."""
         own = {k for k in self.settings if k not in (*NAMED, *self.special) and not k.startswith("data.")}
+        own = {k for k in own if self.settings[k] != AUTO}
         return not own - {"network.activation"}
 
     @property

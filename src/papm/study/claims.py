@@ -6,7 +6,7 @@ A claim is that a row has a lower figure than another. With d = ours − the oth
 
 with Student's t of Welch's degrees of freedom, for few seeds tell little of their own variance. Results that hold the error of
 every image are compared image by image. Where one does not, the variance over images is the sum of those behind the two 95 %
-intervals, which is far larger: the same images are hard for both. With one seed the luck of a training is not in the interval,
+intervals, which is far larger: the same images are hard for both. With one seed run-to-run variance is not in the interval,
 and where no result has one the choice of images is not; both are said.
 
     confirmed       the interval lies on the claimed side of zero
@@ -168,7 +168,7 @@ def _difference(claim: Claim, other: str, columns: Sequence[str], groups: Groups
     apart = [_apart(group, claim.metric) for _, group in terms]
     known = [v for v in apart if v is not None]
     whole = len(known) == len(apart)
-    how = "images not paired" if whole else "without the chance of images"
+    how = "images not paired" if whole else "without variance over images"
     if not whole and len(several) < len(terms):
         return _Difference(total, None, how)
     return _Difference(total, _half([*parts, (sum(known), math.inf)]), how)

@@ -12,7 +12,7 @@ from papm.files import write_text
 from papm.methods import RECIPE
 from papm.report.load import number
 from papm.study import claims, recipe_table, show, tables, training
-from papm.study.cells import NAMED, Cell, Study
+from papm.study.cells import AUTO, NAMED, Cell, Study
 from papm.study.claims import Judged
 from papm.study.results import Group, Result
 from papm.study.show import DASH, View, markdown_table, text_of
@@ -40,14 +40,21 @@ class Reached:
         return int(self.group.results[0].values["steps"])
 
     @property
-    def full(self) -> int:
-        """How long the recipe trains."""
-        return int(training.asked(self.cell.parts[0])["steps"])
+    def full(self) -> int | None:
+        """How long the recipe trains; None where the data choose, and chose no length of these."""
+        steps = training.asked(self.cell.parts[0])["steps"]
+        chosen = None if "steps" in self.group.differences else self.steps
+        return chosen if steps == AUTO else int(steps)
+
+    @property
+    def length(self) -> str:
+        """Its steps, of how many."""
+        return f"{self.steps:,}" + (f" of {self.full:,}" if self.full else "")
 
     @property
     def short(self) -> bool:
-        """Whether it was trained for less than the recipe's length."""
-        return self.steps < self.full
+        """Whether it was trained for less than the recipe's length; of a length that is not known, it is taken to be."""
+        return self.full is None or self.steps < self.full
 
     @property
     def verdict(self) -> str:
@@ -124,13 +131,8 @@ def table_page(today: View, every: View, stem: str, judged: Sequence[Judged] = (
     # What is left out of the first table is in the second.
     today = replace(today, remarks=tuple(words for words in today.remarks if "left out" not in words))
     lead = f"{study.where}. " * bool(study.where)
-    out = [
-        WRITTEN,
-        "",
-        f"# {study.title}",
-        "",
-        f"{lead}Cells without a figure are not measured. [All results](../{stem}.md).",
-    ]
+    lead += f"Cells without a figure are not measured. [All results](../{stem}.md)."
+    out = [WRITTEN, "", f"# {study.title}", "", lead]
     out += ["", f"## Today's recipe ({RECIPE})", ""]
     out += [markdown_table(show.columns(today), show.rows(today)), show.markdown_below(today)]
     if judged:
@@ -175,7 +177,9 @@ SHORT = (
 )
 TODAY = (
     f"Recipe {RECIPE}, exact dots, test images: MAE and bias of the total count; bold where it is at or below the paper's MAE. "
-    "Lengths differ: compare methods only where they are equal."
+    "Where no figure of the paper stands beside it, the paper has no such row. Lengths differ: compare methods only where they "
+    "are equal. A recipe is what `papm train` does where nothing is said; it gets a new number when figures may change by it "
+    "([what changed, and why](notebook/counts-too-low.md))."
 )
 WHAT = (
     "Exact dots, all training images, the last averaged weights: the test images choose nothing. Mean over seeds. Of each "
@@ -188,8 +192,8 @@ SURE = (
 )
 CLAIMS = (
     "With today's settings. Confirmed: the 95 % interval of the difference, over images and seeds, lies on the claimed side of "
-    "zero; refuted: on the other; not confirmed: it holds zero. It is far wider where images are not paired. With one seed the "
-    "luck of a training is not in it, and a verdict is of two trainings, not of two methods. Claims that are not measured are "
+    "zero; refuted: on the other; not confirmed: it holds zero. It is far wider where images are not paired. With one seed it "
+    "does not include run-to-run variance, and a verdict compares two runs, not two methods. Claims that are not measured are "
     "on the pages of their tables."
 )
 AFTER = """## More
@@ -225,16 +229,15 @@ def _in_short(studies: Sequence[Study], found: Sequence[Reached]) -> list[str]:
     out: list[str] = []
     for recipe in dict.fromkeys([RECIPE, *sorted({r.group.recipe for r in found}, reverse=True)]):
         mine = [r for r in found if r.group.recipe == recipe]
-        count = (
-            f"{sum(r.verdict == 'reached' for r in mine)} of {len(mine)} reach the paper's MAE" if mine else "no result"
-        )
+        n = sum(r.verdict == "reached" for r in mine)
+        count = f"{n} of {len(mine)} reach the paper's MAE" if mine else "no result"
         out += ["", f"**{'Today' if recipe == RECIPE else 'Before'}, recipe {recipe}**: {count}.", ""]
         for dataset in dict.fromkeys(r.who[0] for r in mine):
             here = sorted((r for r in mine if r.who[0] == dataset), key=lambda r: r.apart)
             out += [f"- {dataset}, {VERDICTS[v]}: {_brief(lines)}" for v in VERDICTS if (lines := _of(here, v))]
     known = {str(r.cell.settings["dataset"]) for r in found}
     none = [f"`{d}`" for d in dict.fromkeys(d for s in studies for d in s.datasets) if d not in known]
-    return [*out, *(["", f"**No result by a recipe on**: {', '.join(none)}."] if none else [])]
+    return [*out, *(["", f"**Not measured on test images, by any recipe**: {', '.join(none)}."] if none else [])]
 
 
 def _of(lines: Iterable[Reached], verdict: str) -> list[Reached]:
@@ -251,10 +254,7 @@ HEAD = ["dataset", "method", "network", "recipe"]
 
 def _what(found: Iterable[Reached]) -> str:
     head = [*HEAD, "MAE / RMSE", "bias", "steps, of the recipe's"]
-    body = [
-        [*r.who, r.group.recipe, f"{r.text('mae')} / {r.text('rmse')}", r.text("bias"), f"{r.steps:,} of {r.full:,}"]
-        for r in found
-    ]
+    body = [[*r.who, r.group.recipe, f"{r.text('mae')} / {r.text('rmse')}", r.text("bias"), r.length] for r in found]
     return markdown_table(head, body)
 
 

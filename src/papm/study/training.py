@@ -19,6 +19,7 @@ from papm.engine import auto
 from papm.engine.build import resolve
 from papm.errors import ConfigError, unknown
 from papm.models.weights import PUBLISHED
+from papm.study.cells import AUTO as AUTO
 from papm.study.cells import NAMED
 
 RECORDED = ("steps", "crop", "batch")
@@ -28,7 +29,6 @@ GONE: Mapping[str, Any] = {
     "region": 0, "loss.balance": 0, "loss.w_count": 0, "loss.bounded": False, "loss.sigma_min": 3, "loss.ignore_border": 0,
     "loss.count_weight": 0, "loss.normalizer": "weighted", "loss.reduction": "mean",
 }  # fmt: skip
-AUTO = "auto"  # of crop, batch, steps: what `papm train` chooses by the data
 CHECKPOINT, REQUIRED = "checkpoint", "required"  # `init`: which one is not said; a study may leave it to the command
 NONE, PRETRAINED = "none", "pretrained"  # `weights`: a result knows the file's checksum, not what it was called
 
