@@ -42,6 +42,14 @@ def test_images_that_the_model_of_cells_counts_start_from_it() -> None:
     assert settings == {"init": "cells"} and "off by" in reasons[0]
 
 
+def test_a_run_that_starts_from_it_has_its_network(tmp_path: Path) -> None:
+    chosen = api.configure(CELLS, "auto", "auto", {"device": "cpu"}).config
+    its = checkpoint.load(ready.find("cells").path)[0].options
+    assert chosen.network == its and its["width"] == 2
+    assert chosen.steps == methods.length("tiny", its)[1] < methods.length("tiny")[1]
+    assert api.train(CELLS, out=tmp_path / "run", device="cpu", steps=1).result["init"] == "cells"
+
+
 def test_only_what_lies_in_a_region_of_interest_is_compared() -> None:
     def marked_in_a_part(sample: Sample) -> Sample:
         region = torch.zeros(sample.size, dtype=torch.bool)

@@ -16,6 +16,7 @@ PAGE = (Path(__file__).resolve().parents[2] / "docs" / "networks.md").read_text(
 VARIANTS: list[tuple[str, dict[str, Any]]] = [
     *((name, {}) for name in models.names()),
     ("msfanet", {"form": "qnrf"}),
+    ("tiny", {"width": 2}),
 ]
 IDS = ["-".join([name, *(str(v) for v in options.values())]) for name, options in VARIANTS]
 

@@ -15,11 +15,21 @@ def test_size(stride: int) -> None:
 
 
 @pytest.mark.parametrize("stride", [2, 4, 8])
-@pytest.mark.parametrize("seed", range(3))
-def test_every_cell_starts_alive(stride: int, seed: int) -> None:
+def test_width_multiplies_the_channels(stride: int) -> None:
+    network, wider = (models.create("tiny", stride=stride, width=width) for width in (1, 2))
+    sizes, wide = ({k: tuple(v.shape) for k, v in n.state_dict().items()} for n in (network, wider))
+    assert sizes.keys() == wide.keys()
+    assert all(
+        w[0] == (s[0] if k.startswith("output") else 2 * s[0]) for (k, s), w in zip(sizes.items(), wide.values())
+    )
+
+
+@pytest.mark.parametrize("stride", [2, 4, 8])
+@pytest.mark.parametrize("seed, width", [(0, 1), (1, 1), (2, 1), (0, 2), (1, 3)])
+def test_every_cell_starts_alive(stride: int, seed: int, width: int) -> None:
     torch.manual_seed(seed)
     with torch.no_grad():
-        density = models.create("tiny", stride=stride)(3 * torch.randn(2, 3, 64, 64)).density
+        density = models.create("tiny", stride=stride, width=width)(3 * torch.randn(2, 3, 64, 64)).density
     assert bool((density > 0).all())
 
 

@@ -122,6 +122,8 @@ def configure(
         added, reasons = head_start(splits.train, on_download)
         backbone = added.pop("backbone", backbone)
         given = {**added, **given}
+        if "init" in added:
+            method, backbone, given = implied(method, backbone, given)
         config = dataclasses.replace(
             with_bounds(resolve(method, backbone, {**given, "data": named})), select=config.select
         )
