@@ -100,6 +100,8 @@ def test_weights_of_a_trunk_without_a_network_of_its_name_go_into_vgg19(tmp_path
 def test_published_weights_on_a_cpu_are_those_of_the_network_that_is_made_for_one() -> None:
     found = api.configure(SPEC, "auto", "auto", {"weights": "imagenet", "device": "cpu"})
     assert (found.config.backbone, found.config.weights) == ("lite", "imagenet")
+    points = api.configure(SPEC, "p2p-papm", "auto", {"weights": "imagenet", "device": "cpu"}).config
+    assert (points.backbone, points.weights) == ("p2pnet", "imagenet") and points.network.get("trunk") != "tiny"
 
 
 def test_weights_that_cannot_be_read_are_refused_in_a_sentence(tmp_path: Path) -> None:

@@ -146,3 +146,11 @@ def test_cells_come_back_and_are_no_formulas(text: str) -> None:
     assert unguarded(cell) == text
     if cell and cell[0] in "=+-@\t\r\n":
         assert not math.isnan(float(cell))  # a number
+
+
+def test_a_file_in_the_place_of_a_folder_is_named(tmp_path: Path) -> None:
+    taken = tmp_path / "results"
+    taken.write_text("mine")
+    with pytest.raises(PapmError, match="results is a file, not a folder"):
+        write_text(taken / "counts.csv", "x")
+    assert taken.read_text() == "mine"

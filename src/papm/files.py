@@ -66,7 +66,9 @@ def write_atomic(path: Path, write: Callable[[IO[bytes]], object]) -> None:
             write(stream)
     except OSError as error:
         kept = "; what was there before is kept" if path.exists() else ""
-        raise WriteError(f"{path}: cannot be written ({error.strerror}){kept}") from None
+        file = next((str(p) for p in path.parents if os.path.isfile(p)), None)
+        why = error.strerror if file is None else f"{file} is a file, not a folder"
+        raise WriteError(f"{path}: cannot be written ({why}){kept}") from None
 
 
 def write_text(path: Path, text: str) -> None:

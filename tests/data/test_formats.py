@@ -304,3 +304,22 @@ def test_json_that_is_something_else_is_left_alone(tmp_path: Path) -> None:
 def test_every_format_says_what_it_is(format: str) -> None:
     f = FORMATS.get(format)
     assert f.name == format and f.summary and f.layout and "\n" not in f.summary + f.layout
+
+
+@pytest.mark.parametrize(
+    ("head", "told"),
+    [
+        ("image,x,y,w,h", True),
+        ("image,x,y,Width,Height", True),
+        ("image,x,y,label", False),
+        ("image,X,Y,BX,BY,Width,Height", False),  # ImageJ: X and Y are the centroid
+    ],
+)
+def test_a_table_with_the_sides_of_boxes_says_what_x_and_y_are_taken_for(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, head: str, told: bool
+) -> None:
+    row = ",".join(["a.png", *("4" for _ in head.split(",")[1:])])
+    (tmp_path / "points.csv").write_text(f"{head}\n{row}\n")
+    Image.new("RGB", (W, H)).save(tmp_path / "a.png")
+    assert len(back(tmp_path)["a"].points) == 1
+    assert ("they are a corner of the box" in caplog.text) == told

@@ -104,7 +104,7 @@ def configure(
             here = f"for a {'GPU' if machine.type == 'cuda' else 'CPU'}"
             reason = "as its weights or options are given" if backbone == wanted else here
             why.append(f"{method} with {backbone}: {reason}")
-        if free and machine.type != "cuda" and backbone == "p2pnet":
+        if free and machine.type != "cuda" and backbone == "p2pnet" and not given.get("weights"):
             given["network"] = {"trunk": "tiny", **group(given, "network")}
         if free and models.info(backbone).trunk is not None and "trunk" not in group(given, "network"):
             given = {"weights": "imagenet", **given}

@@ -27,6 +27,10 @@ logger = logging.getLogger(__name__)
 _DECLARED = re.compile(r'"?sep=([;,\t|])"?[;,\t|]*(?=\n|$)', re.I)
 _POINT = re.compile(r"\s*[+-]?[0-9]*\.[0-9]+\s*")  # a number with one
 _PLAIN = re.compile(r"\s*[+-]?[0-9]*[.,]?[0-9]+\s*")  # a number with one, a comma or neither
+_CORNER = (
+    "x and y are taken for the point of an object; where they are a corner of the box of sides %s and %s, write its middle,"
+    " x + %s/2 and y + %s/2, in their place"
+)
 _REMEDY = (
     "decimal commas? save it with points as decimal marks, or with semicolons between columns; else give each column a"
     " heading, and put a cell that holds commas in quotes"
@@ -145,6 +149,8 @@ def table_rows(
             columns = replace(columns, commas=separator(text) != ",")
             shape = _Shape(columns, cells if columns.named or header(cells) is not None else None)
             if shape.head is not None:
+                if tell and (sides := shape.sides):
+                    logger.warning(f"%s: {_CORNER}", path, *sides, *sides)
                 continue
         if (fields := shape.excess(cells)) and apart is None:  # seldom, so that a second look at the text costs little
             below = [islice(filled_rows(text, path, Faults()), int(shape.head is not None), None) for _ in range(2)]
@@ -172,6 +178,14 @@ class _Shape:
         if head is not None:
             self.least = self.width = _width(head)
         self.others = head is None or self.width > 2 + (columns.image is not None)  # columns besides image, x and y
+
+    @property
+    def sides(self) -> tuple[str, str] | None:
+        """The columns with the sides of boxes, where x and y may be the corner of a box; ImageJ has it in BX and BY."""
+        names = [name.strip().lower() for name in self.head or ()]
+        if "bx" in names or "x" not in names or names.index("x") != self.columns.x:
+            return None
+        return next((pair for pair in (("w", "h"), ("width", "height")) if set(pair) <= set(names)), None)
 
     @property
     def told(self) -> str:
