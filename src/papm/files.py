@@ -66,8 +66,9 @@ def write_atomic(path: Path, write: Callable[[IO[bytes]], object]) -> None:
             write(stream)
     except OSError as error:
         kept = "; what was there before is kept" if path.exists() else ""
-        file = next((str(p) for p in path.parents if os.path.isfile(p)), None)
-        why = error.strerror if file is None else f"{file} is a file, not a folder"
+        why = error.strerror
+        if isinstance(error, FileExistsError | NotADirectoryError):
+            why = next((f"{p} is a file, not a folder" for p in path.parents if p.is_file()), why)
         raise WriteError(f"{path}: cannot be written ({why}){kept}") from None
 
 
