@@ -26,7 +26,8 @@ from papm.predict.tiling import contract_of, infer
 
 CELLS, PHOTOGRAPHS = "cells", "lite"
 LOOKED_AT, SIDE = 8, 1024  # training images, and pixels of the middle of each
-# Of what is in them: `cells` is off by 5 % to 45 % on images of cells, and by more than all on any other that was tried.
+# Of what is in them: `cells` is off by 2 % to 8 % on images of cells, and by 75 % or more on any other that was tried
+# (docs/notebook/touching-cells.md).
 ROUGHLY = 0.5
 
 log = logging.getLogger(__name__)
