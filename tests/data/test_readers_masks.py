@@ -225,5 +225,5 @@ def test_absurd_sizes_are_refused_before_memory_is_taken(tmp_path: Path) -> None
     header = b"IHDR" + struct.pack(">IIBBBBB", 60_000, 60_000, 16, 0, 0, 0, 0)
     png = b"\x89PNG\r\n\x1a\n" + struct.pack(">I", 13) + header + struct.pack(">I", zlib.crc32(header))
     (tmp_path / "a_masks.png").write_bytes(png + b"\0\0\0\0IEND\xaeB`\x82")
-    with pytest.raises(DataError, match="3600 megapixels, more than the limit"):
+    with pytest.raises(DataError, match="3,600 megapixels, more than the limit"):
         opened(tmp_path)

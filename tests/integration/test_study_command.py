@@ -74,18 +74,18 @@ def test_settings_of_datasets_are_shown_and_trained(run_papm: Papm, here: Path) 
     commands = {(c.split()[2].partition(":")[0], c.split()[6]): c.split() for c in out.splitlines()}
     assert code == 0 and len(commands) == 9
     for (dataset, backbone), words in commands.items():
-        crop = {"msfanet": 512, "p2pnet": 128}.get(backbone, 256 if dataset == "shanghaitech-a" else 512)
+        crop = {"msfanet": 512, "p2pnet": 128}.get(backbone, 512 if dataset == "ucf-qnrf" else 256)
         assert [w for w in words if w.startswith("crop=")] == [f"crop={crop}"]
         assert {"steps", "batch"} <= {w.partition("=")[0] for w in words}  # or `papm train` would choose them
         qnrf = {"msfanet": ["network.form=qnrf"], "p2pnet": ["network.references=4x2"]}.get(backbone, [])
         assert [w for w in words if w.startswith("network.")] == (qnrf if dataset == "ucf-qnrf" else [])
     code, out, _ = run_papm("study", "show", "crowds", *only)
     said = " ".join(out.split())
-    assert code == 0 and "Own settings: crop=512 (column ShTech B, UCF-QNRF; backbone mcnn, vgg19, csrnet)." in said
+    assert code == 0 and "Own settings: crop=512 (column UCF-QNRF; backbone mcnn, vgg19, csrnet)." in said
     assert "Own settings: network.form=qnrf (column UCF-QNRF; backbone msfanet)." in said and "crop=384" not in said
     code, out, _ = run_papm("study", "show", "crowds", "--json", *only)
     crops = {(x["column"], x["settings"]["backbone"]): x["settings"].get("crop") for x in json.loads(out)["lines"]}
-    assert crops["ShTech B", "vgg19"] == 512 and crops["ShTech A", "vgg19"] is crops["UCF-QNRF", "p2pnet"] is None
+    assert crops["UCF-QNRF", "vgg19"] == 512 and crops["ShTech B", "vgg19"] is crops["UCF-QNRF", "p2pnet"] is None
 
 
 @pytest.mark.slow

@@ -40,7 +40,7 @@ def parse_spec(spec: str) -> tuple[str, Path | None]:
         return spec, None
     path = Path(spec).expanduser()
     if not path.exists():
-        if sep and head in FORMATS:
+        if sep and head in FORMATS and not any(name.startswith(head) for name in base.READERS):
             raise DataError(
                 f"{spec}: '{head}' is a format, not a dataset; write folder:{tail} format={head}"
                 f" (papm train and papm robustness: data.format={head})"
