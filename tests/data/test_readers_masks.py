@@ -227,3 +227,12 @@ def test_absurd_sizes_are_refused_before_memory_is_taken(tmp_path: Path) -> None
     (tmp_path / "a_masks.png").write_bytes(png + b"\0\0\0\0IEND\xaeB`\x82")
     with pytest.raises(DataError, match="3,600 megapixels, more than the limit"):
         opened(tmp_path)
+
+
+@pytest.mark.parametrize("colours", [1, 3])
+def test_objects_drawn_in_transparency_alone_are_refused(tmp_path: Path, colours: int) -> None:
+    image(tmp_path / "images" / "a.png")
+    seen = cells(np.uint8, 120)[..., None]
+    put(tmp_path / "masks" / "a.png", np.concatenate([*[np.zeros_like(seen)] * colours, seen], -1))
+    with pytest.raises(DataError, match="drawn in its transparency alone"):
+        opened(tmp_path)
