@@ -167,7 +167,7 @@ WIDE = (
     4000,
 )  # of `tiny` with more channels, whose steps take two to three times as long (docs/notebook/touching-cells.md)
 LENGTH = (100, 2000, 30_000)
-ON_CPU = {"lite": (40, 600, 600)}  # from ImageNet weights: minutes
+ON_CPU = {"lite": (40, 600, 1500)}  # from ImageNet weights: minutes (docs/notebook/small-data.md)
 
 
 def length(backbone: str, network: Mapping[str, Any] | None = None, on_cpu: bool = False) -> tuple[int, int, int]:
@@ -176,7 +176,7 @@ def length(backbone: str, network: Mapping[str, Any] | None = None, on_cpu: bool
     `on_cpu`: of a trunk with published weights, on a CPU.
 
     >>> length("p2pnet"), length("p2pnet", {"trunk": "tiny"}), length("tiny", {"width": 2}), length("lite", on_cpu=True)
-    ((100, 3000, 26000), (200, 2000, 6000), (130, 1500, 4000), (40, 600, 600))
+    ((100, 3000, 26000), (200, 2000, 6000), (130, 1500, 4000), (40, 600, 1500))
     """
     if on_cpu and backbone in ON_CPU:
         return ON_CPU[backbone]

@@ -98,7 +98,7 @@ def test_other_images_get_a_network_that_knows_photographs(published: Path) -> N
     chosen = api.configure(CROWD, "auto", "auto", {"device": "cpu", "seed": 3})
     config = chosen.config
     assert (config.backbone, config.weights, config.method, config.seed) == ("lite", "imagenet", "hd-papm", 3)
-    assert config.steps == methods.length("lite", on_cpu=True)[2] and config.select == "last"
+    assert config.steps == methods.length("lite", on_cpu=True)[1] and config.select == "last"
     assert chosen.why[0] == "hd-papm with lite: for a CPU" and chosen.why[1].startswith("weights=imagenet: ")
     assert any(line.startswith(f"steps={config.steps:,}: minutes on a CPU") for line in chosen.why)
 
