@@ -14,6 +14,7 @@ from papm.study.results import Result, has, recipe_of
 from papm.study.show import DASH, markdown_table, text_of
 
 Key = tuple[str, str, str]  # dataset, method, network
+SMALL = "tiny"  # the network, or trunk, of studies on a CPU; the notebook has them
 
 
 def table(results: Iterable[Result], studies: Sequence[Study]) -> str:
@@ -44,7 +45,8 @@ def _longest(results: Iterable[Result], data: Mapping[str, Mapping[str, Any]]) -
         v = result.values
         exact = not v.get("noise") and v.get("select") == "last" and v.get("split", "test") == "test"
         whole = "init" not in v and has(result, data.get(str(v["dataset"]), {}))
-        if recipe_of(v) != RECIPE or not exact or not whole:
+        small = SMALL in (v["backbone"], result.settings.get("network.trunk"))
+        if recipe_of(v) != RECIPE or small or not exact or not whole:
             continue
         key = str(v["dataset"]), str(v["method"]), str(v["backbone"])
         best = max([int(r.values["steps"]) for r in found.get(key, [])], default=0)

@@ -119,7 +119,9 @@ def _values(path: Path) -> NDArray[Any]:
         values = read_values(path)
     if path.suffix.lower() != ".npy" and values.ndim == 3:
         if values.shape[-1] in (2, 4) and not values[..., :-1].any() and len(np.unique(values[..., -1])) > 1:
-            raise DataError(f"{path}: objects are drawn in its transparency alone; save the mask with values, without alpha")
+            raise DataError(
+                f"{path}: objects are drawn in its transparency alone; save the mask with values, without alpha"
+            )
         values = _of_colours(values)
     while values.ndim > 2 and 1 in values.shape:  # a stack or channels of one; an image may be 1 px wide
         values = values.squeeze(values.shape.index(1))
