@@ -161,11 +161,8 @@ LENGTHS: dict[str, tuple[int, int, int]] = {
     "p2pnet": (100, 3000, 26_000),
     "dinov2": (15, 2000, 12_000),  # it learns in a fifth of VGG19's steps, each of which takes three times as long
 }
-WIDE = (
-    130,
-    1500,
-    4000,
-)  # of `tiny` with more channels, whose steps take two to three times as long (docs/notebook/touching-cells.md)
+# Of `tiny` with more channels, whose steps take two to three times as long (docs/notebook/touching-cells.md).
+WIDE = (130, 1500, 4000)
 LENGTH = (100, 2000, 30_000)
 ON_CPU = {"lite": (40, 600, 1500)}  # from ImageNet weights: minutes (docs/notebook/small-data.md)
 

@@ -25,7 +25,7 @@ def test_width_multiplies_the_channels(stride: int) -> None:
 
 
 @pytest.mark.parametrize("stride", [2, 4, 8])
-@pytest.mark.parametrize("seed, width", [(0, 1), (1, 1), (2, 1), (0, 2), (1, 3)])
+@pytest.mark.parametrize("seed, width", [(0, 1), (1, 1), (2, 1), (0, 2), (1, 2)])
 def test_every_cell_starts_alive(stride: int, seed: int, width: int) -> None:
     torch.manual_seed(seed)
     with torch.no_grad():

@@ -1,6 +1,6 @@
 """`tiny`: about 90 thousand parameters, trained from nothing in seconds on a CPU; for demos, tests and first looks.
 
-With twice the channels (`width=2`, 360 thousand) it tells touching cells apart better, in less than twice the time: the
+With twice the channels (`width=2`, 367 thousand) it tells touching cells apart better, in two to three times the time: the
 ready model `cells` (docs/notebook/touching-cells.md).
 """
 
@@ -74,7 +74,7 @@ def tiny(
     num_classes: Classes = 1,
     stride: Literal[2, 4, 8] = 4,
     activation: Activation = "relu",
-    width: Literal[1, 2, 3] = 1,
+    width: Literal[1, 2] = 1,
 ) -> DensityNetwork:
     """A `Tiny` of stride 2, 4 or 8; `width`: how many times the channels."""
     return Tiny(num_classes, stride, activation, width)
