@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import socket
 import subprocess
 import sys
 from pathlib import Path
@@ -164,6 +165,9 @@ def test_two_processes_of_a_scheduler_train_one_network(tmp_path: Path, who: str
     words += [str(tmp_path / "run"), "device=cpu", "devices=2", "select=last", "steps=3", "log_every=1", "batch=2"]
     plain = {**os.environ, "OMP_NUM_THREADS": "1"}
     if who == "srun":
+        with socket.socket() as free:  # the usual port follows from the job's number, which other tests have too
+            free.bind(("127.0.0.1", 0))
+            plain["MASTER_PORT"] = str(free.getsockname()[1])
         asked = [{**plain, **STEP, "SLURM_PROCID": k, "SLURM_LOCALID": k} for k in "01"]
         commands = [[sys.executable, *words]] * 2
     elif who == "batch":
