@@ -61,3 +61,13 @@ def test_other_recipes_selections_dots_and_splits_are_left_out(tmp_path: Path) -
     for k, changes in enumerate(others, 1):
         save(tmp_path, k, 10.0 + k, **changes)
     assert table(tmp_path)[1] == ["`vgg19` `al-papm`", "58.0, +2.0 % (paper 57.1; 30,000 steps)"]
+
+
+def test_a_mean_over_some_of_the_folds_is_no_figure_of_the_dataset(tmp_path: Path) -> None:
+    save(tmp_path, 0, 58.0)
+    folds: list[dict[str, Any]] = [{"dataset": "ucf-cc-50", "options": {"data": {"fold": k}}} for k in range(1, 6)]
+    for k, fold in enumerate(folds[:4], 1):
+        save(tmp_path, k, 200.0, **fold)
+    assert table(tmp_path)[0] == ["", "`shanghaitech-a`"]
+    save(tmp_path, 5, 250.0, **folds[4])
+    assert table(tmp_path)[1][2] == "210.0, +2.0 % (paper 195.7; 30,000 steps; 5 folds)"

@@ -19,7 +19,7 @@ SMALL = "tiny"  # the network, or trunk, of studies on a CPU; the notebook has t
 
 def table(results: Iterable[Result], studies: Sequence[Study]) -> str:
     """Networks and methods by datasets, in Markdown: MAE, bias of the total, and the paper's MAE where it prints one."""
-    found, paper = _longest(results, _data(studies)), _paper(studies)
+    found, paper = _whole(_longest(results, _data(studies)), studies), _paper(studies)
     datasets = [d for d in _in_order(studies) if any(key[0] == d for key in found)]
     rows = sorted({(network, method) for _, method, network in found})
     body = []
@@ -55,6 +55,12 @@ def _longest(results: Iterable[Result], data: Mapping[str, Mapping[str, Any]]) -
         elif int(v["steps"]) == best:
             found[key].append(result)
     return found
+
+
+def _whole(found: Mapping[Key, list[Result]], studies: Iterable[Study]) -> dict[Key, list[Result]]:
+    """Without those of which some folds are missing: their mean is of other images than the paper's."""
+    folds = {str(c.settings["dataset"]): len(c.parts) for s in studies for c in s.cells}
+    return {k: rs for k, rs in found.items() if len({r.settings.get("data.fold") for r in rs}) == folds[k[0]]}
 
 
 def _paper(studies: Iterable[Study]) -> dict[Key, float]:
