@@ -108,7 +108,7 @@ def test_command_writes_pages_and_removes_those_of_tables_that_are_gone(tmp_path
     )
     assert "(what/crowds.md) (Table 1): 1 of" in front
     assert not (pages / "gone.md").exists() and (pages / "own.md").exists()
-    assert "56.0" in (pages / "noise.md").read_text(encoding="utf-8")
+    assert "56.0" in (pages / "losses-a.md").read_text(encoding="utf-8")
 
 
 def test_pages_written_by_hand_and_missing_results_are_refused(tmp_path: Path) -> None:
