@@ -8,6 +8,7 @@ import resource
 import signal
 import subprocess
 import sys
+import time
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -351,7 +352,7 @@ def test_the_last_weights_are_measured_though_they_could_not_be_saved(
 
 def test_the_seconds_of_a_run_hold_its_final_evaluation(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     clock = [0.0]
-    monkeypatch.setattr(engine.time, "monotonic", lambda: clock[0])
+    monkeypatch.setattr(time, "monotonic", lambda: clock[0])
     count = result.evaluate
 
     def slow(*given: Any, **more: Any) -> Any:
