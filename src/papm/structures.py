@@ -59,6 +59,12 @@ class Sample(Brief):
         return self.source if isinstance(self.source, Path) else None
 
     @property
+    def file(self) -> Path | None:
+        """`path`, also of a reader that decodes its files in a way of its own: `partial(read, path)`."""
+        parts = self.source.args if isinstance(self.source, functools.partial) else (self.source,)
+        return next((part for part in parts if isinstance(part, Path)), None)
+
+    @property
     def image(self) -> Tensor:
         """Pixels, uint8 [3, H, W], RGB, upright."""
         if isinstance(self.source, Path):

@@ -642,6 +642,30 @@ def test_coco_ids_as_texts_and_numbers(two: Path, listed: int | str, named: int 
     assert open_all(two) == {"a": [[2, 2]], "b": [[2, 2]]}
 
 
+@pytest.mark.parametrize("ids", [("crowd", 10, "9"), ("crowd", "10", 9)])
+def test_coco_categories_with_texts_and_numbers_as_ids(two: Path, ids: tuple[int | str, ...]) -> None:
+    """Classes are in the order of their numbers, however these are written; an id may be written otherwise where it is used."""
+    categories = [{"id": i, "name": name} for i, name in zip(ids, ("crowd", "bus", "car"))]
+    found = [{"image_id": 1, "bbox": [n, 1, 2, 2], "category_id": i} for n, i in enumerate(("9", 10, "crowd", 9, "10"))]
+    text(two / "c.json", coco(found, categories=categories))
+    sample = papm.data.open("folder", two)["all"][0]
+    assert sample.meta["classes"] == ("car", "bus", "crowd")
+    assert sample.labels is not None and sample.labels.tolist() == [0, 1, 2, 0, 1]
+    assert open_all(two, category=9) == open_all(two, category="car") == {"a": [[1, 2], [4, 2]], "b": []}
+    assert open_all(two, category="crowd") == {"a": [[3, 2]], "b": []}
+
+
+@pytest.mark.parametrize("wrong", [[3], {"id": 3}, None, 3.5])
+def test_coco_ids_of_categories_that_are_none(two: Path, wrong: object) -> None:
+    for id in (wrong, "3"):  # of the bus; the car has 3
+        text(two / "c.json", coco([], categories=[{"id": 3, "name": "car"}, {"id": id, "name": "bus"}]))
+        with pytest.raises(DataError, match=r"c\.json: a category without an id of its own: \{'id': .*'bus'\}$"):
+            open_all(two)
+    text(two / "c.json", coco([{"image_id": 1, "bbox": [1, 1, 2, 2], "category_id": wrong}]))
+    with pytest.raises(DataError, match=r"annotation #1: has the category .*, which 'categories' lacks$"):
+        open_all(two)
+
+
 def test_coco_keypoints(two: Path) -> None:
     dots = [{"id": 1, "image_id": 1, "category_id": 1, "keypoints": [1, 2, 2, 3, 4, 1, 9, 9, 0], "bbox": [1, 2, 0, 0]}]
     text(two / "c.json", coco(dots, categories=[{"id": 1, "name": "head", "keypoints": ["head"]}]))

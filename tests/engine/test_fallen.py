@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import dataclasses
 import logging
+import time
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -17,6 +19,7 @@ from papm.engine import fallen as module
 from papm.engine import objective, run_folder
 from papm.engine import train as engine
 from papm.engine.build import resolve
+from papm.engine.data import CountingData
 from papm.engine.fallen import Fallen, objects_of_a_crop
 from papm.engine.keep import Keeper
 from papm.engine.training import Training
@@ -187,6 +190,38 @@ def test_a_run_that_goes_on_restarts_where_one_that_was_not_stopped_does(
     assert ended.result is not None and ended.result["asked"] == {"trunk_lr": None}
     assert [r.getMessage()[:7] for r in caplog.records if "restarting" in r.getMessage()] == ["step 4:"]
     assert len(list((tmp_path / "run/tensorboard").iterdir())) == 1  # nothing of the first attempt
+
+
+@pytest.mark.parametrize(("stopped", "loads"), [(None, 2), ((1, 2), 3), ((2, 4), 3)])
+def test_the_seconds_of_a_run_are_those_of_all_its_parts_and_attempts(
+    stopped: tuple[int, int] | None, loads: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Loading takes 100 s, a step 1 s. The first attempt ends at step 4; an attempt is `stopped` at a step, and goes on."""
+    tried = empty_until_slower(monkeypatch)
+    clock, load, take, write = [0.0], CountingData.load, Training.take, Keeper.save
+
+    def slow_load(self: CountingData, *rest: Any) -> None:
+        clock[0] += 100
+        load(self, *rest)
+
+    def slow_take(self: Training, item: Any) -> None:
+        clock[0] += 1
+        take(self, item)
+
+    def then_stop(self: Keeper, step: int, *rest: Any, **more: Any) -> None:
+        write(self, step, *rest, **more)
+        if (len(tried), step) == stopped:
+            raise KeyboardInterrupt
+
+    monkeypatch.setattr(time, "monotonic", lambda: clock[0])
+    monkeypatch.setattr(CountingData, "load", slow_load)
+    monkeypatch.setattr(Training, "take", slow_take)
+    if stopped is not None:
+        monkeypatch.setattr(Keeper, "save", then_stop)
+        with pytest.raises(KeyboardInterrupt):
+            engine.train(transport_on_a_trunk(), tmp_path / "run")
+    ended = engine.train(transport_on_a_trunk(), tmp_path / "run", resume=stopped is not None)
+    assert ended.result is not None and ended.result["seconds"] == loads * 100 + 4 + 8
 
 
 def test_a_second_fall_is_only_named(

@@ -161,6 +161,10 @@ def test_what_would_be_refused_is_refused_before_anything_is_fetched(
         api.train({"train": Dataset([sample], "mine", "train")}, out=tmp_path / "run", device="cpu")
     with pytest.raises(ConfigError, match="no run to resume"):
         api.train(CROWD, out=tmp_path / "run", resume=True, device="cpu")
+    (tmp_path / "run").mkdir()
+    (tmp_path / "run" / "last.ckpt").touch()
+    with pytest.raises(ConfigError, match=r"no run to resume here \(no config\.yaml\)"):
+        api.train(CROWD, out=tmp_path / "run", resume=True, device="cpu")
     (tmp_path / "used").mkdir()
     (tmp_path / "used" / "config.yaml").write_text("steps: 5\n")
     with pytest.raises(ConfigError, match="holds a run already"):

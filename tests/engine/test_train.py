@@ -8,6 +8,7 @@ import resource
 import signal
 import subprocess
 import sys
+import time
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -351,7 +352,7 @@ def test_the_last_weights_are_measured_though_they_could_not_be_saved(
 
 def test_the_seconds_of_a_run_hold_its_final_evaluation(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     clock = [0.0]
-    monkeypatch.setattr(engine.time, "monotonic", lambda: clock[0])
+    monkeypatch.setattr(time, "monotonic", lambda: clock[0])
     count = result.evaluate
 
     def slow(*given: Any, **more: Any) -> Any:
@@ -425,9 +426,16 @@ def test_the_best_of_a_resumed_run_is_the_best_of_the_whole(tmp_path: Path, monk
     assert checkpoint.load(tmp_path / "best.ckpt")[0].step == 4
 
 
-def test_a_run_too_short_to_be_evaluated_still_has_a_result(tmp_path: Path) -> None:
-    made = engine.train(config(select="val", eval_every=100), tmp_path)
-    assert made.result is not None and made.result["selected_step"] == 4
+@pytest.mark.parametrize(("select", "every", "looks"), [("val", 100, [4]), ("test", 3, [3, 4]), ("last", 3, [3])])
+def test_the_last_step_is_evaluated_where_weights_are_chosen(
+    tmp_path: Path, select: str, every: int, looks: list[int]
+) -> None:
+    asked = config(select=select, eval_every=every)
+    made = engine.train(asked, tmp_path)
+    assert [row["step"] for row in read_metrics(tmp_path / "metrics.csv") if "mae" in row] == looks
+    assert made.result is not None and made.result["selected_step"] in (looks if select != "last" else [4])
+    assert (made.result["mae_val"] is None) == (select != "val")
+    assert dry_run(asked, steps=1, warmup=1)["evaluations"] == len(looks) + 1
 
 
 def test_what_cannot_be_trained_is_refused_before_anything_is_written(tmp_path: Path) -> None:

@@ -90,6 +90,23 @@ def test_a_replaced_file_of_one_length_and_moved_dots_are_refused(tmp_path: Path
         require_same(tmp_path, splits(photos))
 
 
+def test_a_file_that_its_reader_decodes_in_its_own_way_is_told_too(tmp_path: Path) -> None:
+    """BBBC039's white is that of a camera of 12 bits."""
+    for folder in ("images", "masks"):
+        (tmp_path / folder).mkdir()
+    for number in range(4):
+        name = f"IXMtest_A0{number}_s1_w1"
+        Image.new("I;16", (30, 20), 160).save(tmp_path / "images" / f"{name}.tif")
+        Image.new("L", (30, 20), 1).save(tmp_path / "masks" / f"{name}.png")
+    opened = data.open_spec(f"bbbc039:{tmp_path}")
+    made = Splits(opened["train"], None, opened["test"])
+    used_images.write(tmp_path, used(made))
+    require_same(tmp_path, made)
+    Image.new("I;16", (30, 20), 161).save(tmp_path / "images" / "IXMtest_A01_s1_w1.tif")
+    with pytest.raises(ConfigError, match="the file of the training image IXMtest_A01_s1_w1 is not the one"):
+        require_same(tmp_path, made)
+
+
 def test_what_is_told_of_rows() -> None:
     one, two, new = Used("train", "a", "1", "1"), Used("train", "b", "2", "2"), Used("train", "b", "3", "3")
     held = Used("spare", "c", "4", "4")

@@ -8,6 +8,10 @@ from pathlib import Path
 
 import pytest
 
+from papm import checkpoint
+from papm.engine import run_folder
+from papm.engine.build import build_network, resolve
+from papm.predict.predictor import Counter
 from papm.study import tables
 from papm.study.figures import FIGURES
 
@@ -25,6 +29,21 @@ def test_the_command_lists_draws_and_refuses(run_papm: Papm, tmp_path: Path, mon
     assert code == 2 and "nowhere" in err
     code, _, err = run_papm("study", "figure", "predictions", "--images", "0")
     assert code == 2 and "at least one image" in err
+
+
+def test_what_all_networks_say_of_an_image_is_said_once(
+    run_papm: Papm, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for method in ("gaussian", "hd-papm"):
+        config = resolve(method, "tiny", {"data": "synthetic:train=2,test=2,size=64,count=3-6"})
+        run_folder.create(tmp_path / method, config)
+        spec = checkpoint.ModelSpec("tiny", dict(config.network), method)
+        checkpoint.save(tmp_path / method / "best.ckpt", spec, build_network(config).state_dict())
+    monkeypatch.setattr(Counter, "warning", lambda self, size: "unlike those of the training")
+    words = ("--device", "cpu", "--out", tmp_path / "figure.png")
+    code, _, err = run_papm("study", "figure", "predictions", tmp_path / "gaussian", tmp_path / "hd-papm", *words)
+    said = [line for line in err.splitlines() if "unlike" in line]
+    assert code == 0 and len(said) == 1 and said[0].endswith(": unlike those of the training (gaussian, hd-papm)"), err
 
 
 @pytest.mark.slow

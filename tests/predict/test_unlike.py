@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import shutil
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -29,7 +30,7 @@ from papm.predict.ensemble import Ensemble
 from papm.predict.predictor import Counter
 from papm.predict.results import summary
 from papm.predict.tiling import infer
-from papm.predict.unlike import FEW, packing, steadiness, unlike
+from papm.predict.unlike import FEW, compared, packing, steadiness, unlike
 from papm.structures import DensityOutput
 
 CELLS = "synthetic:look=cells,train=40,test=40,size=208x256,count=20-40"
@@ -319,3 +320,26 @@ def test_the_first_flag_is_logged_once(
     model.predict([tmp_path / "grey.png"] * 2)
     (said,) = caplog.messages
     assert said.startswith("grey.png: unlike the training images: it has no colour")
+
+
+def test_networks_that_say_the_same_of_an_image_are_named_together(
+    cells: dict[str, Dataset], profile: Profile, caplog: Any, tmp_path: Path
+) -> None:
+    place, strange = tmp_path / "a" / "best.ckpt", grey(cells["test"][0].image)
+    checkpoint.save(place, counter(profile).spec, network().state_dict())
+
+    def pair() -> list[Counter]:
+        return [Counter.load(path, "cpu") for path in (place, shutil.copy(place, tmp_path / "b.ckpt"))]
+
+    Ensemble([*pair(), counter(None)]).predict(strange, name="grey")
+    with compared():
+        for model in pair():
+            model.predict(strange, name="grey")
+    said = "grey: unlike the training images: it has no colour; look at its points, or train on images like it (a, b)"
+    assert caplog.messages == [said, said]
+    with compared():
+        for k in range(6):
+            other = counter(profile)
+            other.name = str(k)
+            other.predict(strange, name="grey")
+    assert caplog.messages[2].endswith("like it (0, 1, 2, 3 and 2 more)")

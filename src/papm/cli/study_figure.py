@@ -44,6 +44,7 @@ def figure(
 
     papm study figure consistency --jobs 2
     """
+    from papm.predict.unlike import compared
     from papm.study.figures import FIGURES, Asked
 
     if name is None:
@@ -54,7 +55,7 @@ def figure(
         raise ConfigError(f"at least one image is needed, not {images}")
     if runs is None and chosen.trainings is not None:
         runs = _train(chosen, steps, trained, jobs)
-    with ui.err.status(f"drawing {name}"):
+    with ui.err.status(f"drawing {name}"), compared():
         made = chosen.draw(Asked(tuple(runs or ()), data, split, results_of(results), images, device))
     path = made.save(out or Path(f"{name}{made.suffix}"))
     if json:

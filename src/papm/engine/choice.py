@@ -86,7 +86,7 @@ def configure(
     """
     given = {k: v for k, v in settings.items() if not (k in auto.CHOSEN and v == AUTO)}
     named = next((d.name for d in data.values()), "") if isinstance(data, Mapping) else str(data)
-    if resumed is not None and (resumed / "config.yaml").exists():
+    if resumed is not None:
         config = with_bounds(going_on(resumed, {**given, "method": method, "backbone": backbone, "data": named}))
         opened = data if isinstance(data, Mapping) else open_spec(config.data, **config.options)
         return Choice(config, (), choose_splits(opened, config.select, config.val_fraction, config.seed))

@@ -98,6 +98,8 @@ def _measure(
     shorter = training.precision != training.counting
     every = 0 if watched is None else evaluate_every(config, watched, shorter)
     evaluations = config.steps // every - done // every + 1 if every else 0
+    if every and config.steps % every and config.select != "last":
+        evaluations += 1  # of the last step
     left = config.steps - done
     found: dict[str, Any] = {
         "batch": config.batch,

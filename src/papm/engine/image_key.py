@@ -17,8 +17,8 @@ DIGITS = 16  # hexadecimal
 def key(sample: Sample) -> str:
     """Of the image as published: of its file, or of the name, the size and the points of a drawn scene."""
     published = sample.published
-    if published.path is not None:
-        return file_key(published.path)
+    if published.file is not None:
+        return file_key(published.file)
     drawn = f"{published.name} {published.size} {published.points.tolist()}"
     return content_key(drawn.encode(errors="surrogateescape"))
 

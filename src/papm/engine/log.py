@@ -23,26 +23,30 @@ class Watcher(Protocol):
     def on_evaluation(self, step: int, values: dict[str, float]) -> None: ...
 
 
+class Clock:
+    """`now()`: seconds of a run so far, over all its parts; loading and attempts that were given up are in it."""
+
+    def __init__(self) -> None:
+        self.earlier = 0.0  # seconds of the parts before this one
+        self._started = time.monotonic()
+
+    def now(self) -> float:
+        return self.earlier + time.monotonic() - self._started
+
+
 class Log:
     """Rows of steps and of evaluations. Every process keeps one, and knows the best evaluation; the first writes."""
 
-    def __init__(self, folder: Path, steps: int, watcher: Watcher | None, writes: bool = True) -> None:
+    def __init__(self, folder: Path, steps: int, watcher: Watcher | None, clock: Clock, writes: bool = True) -> None:
         self.file, self.events = MetricsFile(folder / "metrics.csv"), Events(folder / "tensorboard")
-        self.steps, self.watcher, self.writes = steps, watcher, writes
+        self.steps, self.watcher, self.clock, self.writes = steps, watcher, clock, writes
         self.best: dict[str, float] = {}
         self.latest: dict[str, float] = {}
-        self.seconds = 0.0  # of earlier parts of the run
-        self._started = 0.0
 
     def start(self, step: int) -> None:
         """Training begins, or goes on, after `step`: rows beyond it are of a part that was lost."""
-        self._started = time.monotonic()
         if self.writes:
             self.file.truncate_after(step)
-
-    def elapsed(self) -> float:
-        """Seconds of training so far, over all parts of a resumed run."""
-        return self.seconds + (time.monotonic() - self._started if self._started else 0.0)
 
     def step(self, step: int, values: dict[str, float]) -> None:
         """A row of the means of the terms."""
@@ -61,16 +65,16 @@ class Log:
 
     def _write(self, step: int, values: dict[str, float]) -> None:
         if self.writes:
-            self.file.append({"step": step, "seconds": self.elapsed(), **values})
+            self.file.append({"step": step, "seconds": self.clock.now(), **values})
             self.events.append(step, values)
 
     def state_dict(self) -> dict[str, Any]:
         """What a resumed run must know."""
-        return {"best": self.best, "latest": self.latest, "seconds": self.elapsed()}
+        return {"best": self.best, "latest": self.latest, "seconds": self.clock.now()}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """What `state_dict` gave."""
-        self.best, self.latest, self.seconds = dict(state["best"]), dict(state["latest"]), float(state["seconds"])
+        self.best, self.latest, self.clock.earlier = dict(state["best"]), dict(state["latest"]), float(state["seconds"])
 
 
 class Events:

@@ -36,7 +36,8 @@ def fit(training: Training, watched: Watched | None, log: Log, keeper: Keeper, s
     every = evaluate_every(c, watched.dataset, shorter) if watched is not None else 0
 
     def due(step: int) -> bool:
-        return every > 0 and step > 0 and step % every == 0
+        ends = step == c.steps and c.select != "last"  # the last weights may be chosen too
+        return every > 0 and step > 0 and (step % every == 0 or ends)
 
     fallen = Fallen(objects_of_a_crop(training.data), c, training.network)
     log.start(training.done)

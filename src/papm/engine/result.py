@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import time
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
@@ -44,16 +43,14 @@ def finish(
     log: Log,
     device: torch.device,
     last: Weights,
-    started: float,
     weights_sha256: str | None,
     asked: TrainConfig | None = None,
     begun: str | None = None,
 ) -> dict[str, Any]:
     """Evaluate the chosen and the last weights on the test images and write result.json and predictions.csv.
 
-    `started` is when this part of the run began; the seconds of a run are those of all its parts, loading and evaluation
-    included. `asked` is what the run began with, where it restarted with another learning rate of its trunk; `begun`, the
-    precision of its steps, where it goes on.
+    `asked` is what the run began with, where it restarted with another learning rate of its trunk; `begun`, the precision of
+    its steps, where it goes on.
     """
     for name in ("best.ckpt", "last.ckpt"):
         if not (folder / name).exists():
@@ -110,8 +107,7 @@ def finish(
             result["mae_last"] = evaluate(network, test, precision=precision).score.mae
         if splits.monitor is splits.test and log.best:
             result["mae_best_on_test"] = min(log.best["mae"], result["mae_last"])
-    seconds = log.seconds + time.monotonic() - started
-    result |= {"seconds": round(seconds, 1), "hardware": hardware(device)}
+    result |= {"seconds": round(log.clock.now(), 1), "hardware": hardware(device)}
     result |= {"precision": precision_of(config, device, begun), "revision": revision()}
     write_json(folder / "result.json", result)
     return result

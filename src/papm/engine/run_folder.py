@@ -63,8 +63,8 @@ def check_place(folder: Path, resume: bool) -> None:
         raise ConfigError(f"{folder}: is a file, not a folder")
     if not resume and (own := next((n for n in RESULTS if (folder / n).exists()), None)):
         raise ConfigError(f"{folder / own}: is not of a run, which would write over it; choose another --out")
-    if resume and not _used(folder):
-        raise ConfigError(f"{folder}: there is no run to resume here")
+    if resume and not (folder / "config.yaml").exists():
+        raise ConfigError(f"{folder}: there is no run to resume here (no config.yaml)")
 
 
 def require_same(folder: Path, config: TrainConfig, splits: Splits | None = None) -> None:

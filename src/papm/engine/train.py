@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import itertools
 import logging
-import time
 from collections.abc import Callable
 from contextlib import nullcontext
 from dataclasses import dataclass
@@ -32,7 +31,7 @@ from papm.engine.build import (
 from papm.engine.data import CountingData
 from papm.engine.interrupts import Stop, interruptible
 from papm.engine.keep import Keeper
-from papm.engine.log import Log, Watcher
+from papm.engine.log import Clock, Log, Watcher
 from papm.engine.ranks import is_first_process, join_started, launched, local_rank, processes_here
 from papm.engine.result import Weights, finish
 from papm.engine.training import Training
@@ -131,13 +130,13 @@ def train(
         before = {p.name for p in folder.iterdir()} if folder.is_dir() else set[str]()
         if resume:
             before.discard("tensorboard")  # the run's own: of no use to one that restarts
-        attempts = itertools.count()
+        attempts, clock = itertools.count(), Clock()
 
         def attempt(config: TrainConfig) -> RunResult:
             again = next(attempts) > 0
             if again and first:
                 run_folder.discard(folder, before)
-            return _train(config, folder, chosen, again or not resume, watcher, on_image, on_download, asked)
+            return _train(config, folder, chosen, again or not resume, watcher, on_image, on_download, asked, clock)
 
         try:
             return oom.with_memory(config, lambda c: fallen.with_live_maps(c, attempt))
@@ -160,8 +159,8 @@ def _train(
     on_image: Callable[[], None] | None,
     on_download: Progress | None,
     asked: TrainConfig,
+    clock: Clock,
 ) -> RunResult:
-    started = time.monotonic()
     device = own_device(config)
     begun = None if fresh else resumed.precision_begun(folder)
     if is_first_process():
@@ -190,7 +189,7 @@ def _train(
 
         with launched(config.devices, device) as ranks:
             training = Training(config, network, loss, counting, device, ranks, begun)
-            record = Log(folder, config.steps, watcher, writes=ranks.first)
+            record = Log(folder, config.steps, watcher, clock, writes=ranks.first)
             keeper = Keeper(folder, spec, training.weights)
             if goes_on:
                 loop.resume(keeper.last, training, record)
@@ -210,7 +209,7 @@ def _train(
         last = Weights(training.done, training.weights())
         try:
             with interruptible():
-                result = finish(config, folder, splits, record, device, last, started, weights, asked, begun)
+                result = finish(config, folder, splits, record, device, last, weights, asked, begun)
         except KeyboardInterrupt:
             return interrupted
         return RunResult(folder, training.done, False, result, splits.test or splits.monitor)

@@ -106,7 +106,7 @@ def _shared(images: Sequence[Fingerprint], used: Iterable[Sample]) -> list[str]:
 
 
 def _bytes(sample: Sample) -> int:
-    return -1 if sample.path is None else sample.path.stat().st_size
+    return -1 if sample.file is None else sample.file.stat().st_size
 
 
 def _tested(path: Path) -> dict[str, float]:

@@ -88,7 +88,7 @@ def _region(sample: Sample, source: Callable[[], Tensor], mask_key: Callable[[Pa
         yield np.packbits(source().numpy()).tobytes()
         return
     for value in source.args:
-        if isinstance(value, Path) and value != sample.path:  # the image has a key of its own
+        if isinstance(value, Path) and value != sample.file:  # the image has a key of its own
             with contextlib.suppress(OSError):  # reading the mask says so, in a sentence
                 yield mask_key(value).encode()
         elif isinstance(value, list):  # of corners

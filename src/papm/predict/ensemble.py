@@ -18,6 +18,7 @@ from papm.predict.prediction import Prediction
 from papm.predict.predictor import Counter
 from papm.predict.results import image_names
 from papm.predict.source import Asked, Predictor
+from papm.predict.unlike import compared
 
 
 class Ensemble(Predictor):
@@ -62,8 +63,9 @@ class Ensemble(Predictor):
     def _predict(self, image: Tensor, asked: Asked) -> Prediction:
         """The mean of all counts, where the first model sees the objects; `by_model` says what each of them counted."""
         first, *rest = self.members
-        seen, points = first.see(image, asked), asked.points
-        found = [_figures(seen), *(_figures(member.see(image, asked)) for member in rest)]
+        with compared():
+            seen, points = first.see(image, asked), asked.points
+            found = [_figures(seen), *(_figures(member.see(image, asked)) for member in rest)]
         counts, apart, doubts = zip(*found)
         doubt = next((d for d in doubts if d["warning"]), doubts[0])
         if not rest:

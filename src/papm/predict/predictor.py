@@ -32,7 +32,7 @@ from papm.predict.scale import check_scale, factor, seen_size, shrunk_too_much
 from papm.predict.source import Asked, Predictor
 from papm.predict.source import Source as Source
 from papm.predict.tiling import LIMITS, Tile, check, computed_pixels, infer, infer_together, side_of
-from papm.predict.unlike import Pooled, listening, steadiness, unlike
+from papm.predict.unlike import Pooled, listening, say, steadiness, unlike
 from papm.structures import DensityOutput, PointProposals
 from papm.text import megapixels
 
@@ -91,7 +91,7 @@ class Counter(Predictor):
         self.network = network.to(self.device).to(memory_format=torch.channels_last).eval()  # type: ignore[call-overload]
         fold(self.network)
         self.resize = self.inference.resize  # objects must have the size here that they had in training
-        self._warned = False
+        self.name, self._warned = "", False
 
     @classmethod
     def load(
@@ -117,9 +117,12 @@ class Counter(Predictor):
                 raise ConfigError(
                     f"{file}: an exported model counts on the CPU, in float32; leave device and precision out"
                 )
-            return cls(*exported.load(file), "cpu", tile, count, precision, scale)
-        spec, state = checkpoint.load(file)
-        return cls(checkpoint.build(spec, state, file), spec, device, tile, count, precision, scale)
+            made = cls(*exported.load(file), "cpu", tile, count, precision, scale)
+        else:
+            spec, state = checkpoint.load(file)
+            made = cls(checkpoint.build(spec, state, file), spec, device, tile, count, precision, scale)
+        made.name = file.resolve().parent.name if file.name == "best.ckpt" else file.stem
+        return made
 
     def change(self, **contract: Any) -> None:
         """Count by another contract from now on: `calibration`, `interval`."""
@@ -200,7 +203,7 @@ class Counter(Predictor):
         seen = Seen(view, output if view.roi is None else within(output, view.roi), self.inference, reasons)
         if seen.warning and not self._warned:  # once: every prediction has its own
             self._warned = True
-            log.warning("%s: %s", view.name or "the image", seen.warning)
+            say(f"{view.name or 'the image'}: {seen.warning}", self.name)
         return seen
 
     def _view(self, image: Tensor, asked: Asked) -> View:

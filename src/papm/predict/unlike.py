@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import logging
 import math
 import threading
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -21,6 +23,8 @@ from papm.predict.tiling import infer
 from papm.structures import DensityOutput, PointProposals
 from papm.text import Brief
 
+log = logging.getLogger(__name__)
+
 SQUARE = 64  # pixels of the side of a square in which objects are counted
 PACKED = 1.5  # times as many objects in a square as in any training image
 ALIKE = 1.3  # times the distance of the best change that leaves another one possible
@@ -28,6 +32,7 @@ BETTER = 0.6  # share of the distance that must be left where a change of the tr
 CHECK = "look at its points, or train on images like it"
 FOCUS = 640  # pixels: of larger images the middle is counted at half its size
 FEW = 3.0  # objects that are added to both counts, so that one more or less of a few changes little
+NAMED = 4  # networks, in a sentence about what several of them say
 
 
 @dataclass(eq=False, repr=False)
@@ -154,6 +159,32 @@ def sentence(reasons: Mapping[str, str], size: str = "") -> str:
     if size or "scale" in reasons:
         return reasons.get("scale", size)
     return f"unlike the training images: {', '.join(reasons.values())}; {CHECK}"
+
+
+_compared: ContextVar[dict[str, list[str]] | None] = ContextVar("compared", default=None)
+
+
+@contextmanager
+def compared() -> Iterator[None]:
+    """Several networks count the same images in this block: what they say alike is logged once, at its end, with names."""
+    heard: dict[str, list[str]] = {}
+    token = _compared.set(heard)
+    try:
+        yield
+    finally:
+        _compared.reset(token)
+        for said, networks in heard.items():
+            names = list(dict.fromkeys(filter(None, networks)))
+            more = f" and {len(names) - NAMED} more" if len(names) > NAMED else ""
+            log.warning("%s%s", said, f" ({', '.join(names[:NAMED])}{more})" if names else "")
+
+
+def say(said: str, network: str = "") -> None:
+    """Log what makes a count of this network doubtful, now or at the end of `compared`."""
+    if (heard := _compared.get()) is None:
+        log.warning("%s", said)
+    else:
+        heard.setdefault(said, []).append(network)
 
 
 def _far_along(profile: Profile, seen: Vector) -> bool:

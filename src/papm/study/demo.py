@@ -21,6 +21,7 @@ from papm.engine.log import Watcher
 from papm.errors import ConfigError, unknown
 from papm.files import write_json
 from papm.predict.predictor import Counter
+from papm.predict.unlike import compared
 from papm.report.compare import ComparedRun, write_comparison
 from papm.report.examples import example, save_examples
 from papm.report.page import require_pages
@@ -155,11 +156,12 @@ def conclude(plan: Demo, runs: list[ComparedRun], test: data.Dataset) -> Outcome
     rows: list[list[object]] = [[m, *(figure(cells[m, g]) for g in groups)] for m in METHODS]
     best = min((r for r in runs if r.group == DISPLACED), key=lambda r: r.result["mae"])
     examples = []
-    for run in runs:
-        if run.group == DISPLACED:
-            pictures = save_examples(Counter.load(run.folder, "cpu"), test, run.folder, count=3)
-            examples += [(f"{run.label}, trained on {run.group}", p) for p in pictures]
-        write_report(run.folder)
+    with compared():
+        for run in runs:
+            if run.group == DISPLACED:
+                pictures = save_examples(Counter.load(run.folder, "cpu"), test, run.folder, count=3)
+                examples += [(f"{run.label}, trained on {run.group}", p) for p in pictures]
+            write_report(run.folder)
     words = (
         f"Mean error per scene, 95 % interval over {len(test)} scenes. Misplaced dots: anywhere on the object, "
         f"{100 * plan.annotator.missed:.0f} % missed, {100 * plan.annotator.doubled:.0f} % doubled."

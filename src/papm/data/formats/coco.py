@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from papm.data.formats.base import NO, Context, Points, Sheet, Table, register
 from papm.data.formats.items import UNNAMED, XY, Box, Item, all_classes, put_json
@@ -22,6 +22,8 @@ from papm.data.readers.faults import Fault, coordinate
 from papm.errors import unknown
 
 Json = Mapping[str, Any]
+Id = int | str
+T = TypeVar("T")
 _NO_PLACES = ("captions_", "panoptic_")  # names of COCO's own files whose annotations have neither boxes nor keypoints
 
 
@@ -44,7 +46,7 @@ class Coco(Sheet):
         content = load_keys(path, "COCO", list, "images", "annotations")
         table = Table(path)
         known = _categories(content, table)
-        table.classes = tuple(str(c.get("name", i)) for i, c in sorted(known.items()))
+        table.classes = tuple(str(c.get("name", i)) for i, c in sorted(known.items(), key=_order))
         wanted = _wanted(known, context.wanted)
         skeletons = [k for c in known.values() for k in _skeleton(c)]
         if context.keypoint is not None and context.keypoint not in skeletons:
@@ -53,7 +55,7 @@ class Coco(Sheet):
         for number, a in enumerate(content["annotations"], start=1):
             owned = isinstance(a, dict)
             what = f"annotation {a['id']}" if owned and isinstance(a.get("id"), int) else f"annotation #{number}"
-            points = _owner(images, a.get("image_id")) if owned else None
+            points = _found(images, a.get("image_id")) if owned else None
             if points is None:
                 table.faults.append(Fault(path, None, f"{what} belongs to no image of 'images'"))
                 continue
@@ -94,21 +96,22 @@ class Coco(Sheet):
         put_json(folder / "annotations.json", {"images": images, "annotations": annotations, "categories": categories})
 
 
-def _categories(content: Json, table: Table) -> dict[int, Json]:
-    out: dict[int, Json] = {}
+def _categories(content: Json, table: Table) -> dict[Id, Json]:
+    out: dict[Id, Json] = {}
     listed = content.get("categories") or []
     for c in listed if isinstance(listed, list) else []:
-        if not isinstance(c, dict) or not isinstance(c.get("id"), int) or c["id"] in out:
+        if not isinstance(c, dict) or not isinstance(c.get("id"), int | str) or _found(out, c["id"]) is not None:
             table.faults.append(Fault(table.path, None, f"a category without an id of its own: {str(c)[:60]}"))
         else:
             out[c["id"]] = c
     return out
 
 
-def _category(id: Any, known: Mapping[int, Json]) -> Json:
-    if known and (not isinstance(id, int) or id not in known):
-        raise ValueError(f"has the category {id!r}, which 'categories' lacks")
-    return known.get(id, {}) if isinstance(id, int) else {}
+def _category(id: Any, known: Mapping[Id, Json]) -> Json:
+    found = _found(known, id)
+    if known and found is None:
+        raise ValueError(f"has the category {id!r:.60}, which 'categories' lacks")
+    return found or {}
 
 
 def _skeleton(category: Json) -> list[str]:
@@ -116,7 +119,7 @@ def _skeleton(category: Json) -> list[str]:
     return [str(n) for n in names] if isinstance(names, list) else []
 
 
-def _wanted(known: Mapping[int, Json], categories: Collection[str] | None) -> set[int] | None:
+def _wanted(known: Mapping[Id, Json], categories: Collection[str] | None) -> set[Id] | None:
     """The ids of the categories that are asked for by name or id; None: all."""
     if categories is None:
         return None
@@ -127,8 +130,8 @@ def _wanted(known: Mapping[int, Json], categories: Collection[str] | None) -> se
     return {ids[name] for name in categories}
 
 
-def _images(content: Json, table: Table) -> dict[int | str, Points]:
-    out: dict[int | str, Points] = {}
+def _images(content: Json, table: Table) -> dict[Id, Points]:
+    out: dict[Id, Points] = {}
     for number, image in enumerate(content["images"], start=1):
         with table.faults.noting(table.path, None, f"image #{number} of 'images': "):
             name = need(need(image, dict, "has no file_name").get("file_name"), str, "has no file_name")
@@ -139,12 +142,23 @@ def _images(content: Json, table: Table) -> dict[int | str, Points]:
     return out
 
 
-def _owner(images: Mapping[int | str, Points], id: Any) -> Points | None:
-    """The image with an id; some tools write ids as texts in one list and as numbers in the other."""
+def _found(known: Mapping[Id, T], id: Any) -> T | None:
+    """What has an id; some tools write ids as texts in one list and as numbers in the other."""
     if not isinstance(id, int | str):
         return None
-    other = str(id) if isinstance(id, int) else int(id) if id.isascii() and id.isdigit() and len(id) < 19 else None
-    return images.get(id) or (None if other is None else images.get(other))
+    number = _number(id)
+    return known.get(id) or known.get(str(id)) or (None if number is None else known.get(number))
+
+
+def _number(id: Id) -> int | None:
+    """The number that an id is, or is written as."""
+    return id if isinstance(id, int) else int(id) if id.isascii() and id.isdigit() and len(id) < 19 else None
+
+
+def _order(category: tuple[Id, Json]) -> tuple[bool, int, str]:
+    """Categories by their number; those without one follow by their text."""
+    number = _number(category[0])
+    return number is None, number or 0, str(category[0])
 
 
 def _add(points: Points, a: Json, category: Json, keypoint: str | None) -> None:
