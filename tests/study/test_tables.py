@@ -157,6 +157,13 @@ def test_only_narrows() -> None:
         study.only(["vgg", "trancos"])
 
 
+def test_a_name_with_commas_can_be_chosen(tmp_path: Path) -> None:
+    columns = [{"name": "3,000 steps", "steps": 3000}, {"name": "6,000", "steps": 6000}]
+    rows = [{"name": "A", "method": "gaussian"}, {"name": "B", "method": "hd-papm"}]
+    study = tables.load(write(tmp_path, columns=columns, rows=rows))
+    assert [c.name for c in study.only(["6,000", "b"]).cells] == ["B, 6,000"]
+
+
 # -- a file of one's own ---------------------------------------------------------------------------------------------------
 
 SMALL: dict[str, Any] = {

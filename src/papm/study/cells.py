@@ -103,8 +103,10 @@ class Cell:
         return float(self.paper[metric]) if metric < len(self.paper) else None
 
     def answers(self, words: Sequence[str]) -> bool:
-        """Whether each of the words, or one of its alternatives (`vgg19,csrnet`), names something of this cell. A name may itself
-        have commas."""
+        """Whether each of the words, or one of its alternatives (`vgg19,csrnet`), names something of this cell.
+
+        A name may have commas of its own.
+        """
         mine = {str(v).lower() for v in self.place.values()}
         return all(any(w.strip().lower() in mine for w in (word, *word.split(","))) for word in words)
 
