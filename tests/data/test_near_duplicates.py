@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -9,7 +11,9 @@ import torch
 from PIL import Image
 
 from papm.data.base import Dataset
+from papm.data.convert import pool
 from papm.data.near_duplicates import near_duplicates, thumbnail
+from papm.images import read_image
 from papm.structures import Sample
 
 
@@ -33,6 +37,12 @@ def test_pairs(tmp_path: Path) -> None:
     assert len(seen) == 10 and found == sorted(found, key=lambda p: -p.likeness)
     assert near_duplicates({"train": Dataset([*train, again])}) == [], "within a split it is no leak"
     assert near_duplicates({}) == []
+
+
+def test_a_file_that_is_decoded_in_a_way_of_its_own_is_one_image(tmp_path: Path) -> None:
+    sample = photo(tmp_path / "a.jpg", 0)
+    splits = {s: Dataset([replace(sample, source=partial(read_image, tmp_path / "a.jpg"))]) for s in ("all", "fold1")}
+    assert near_duplicates(splits) == [] and len(pool(splits)) == 1
 
 
 def test_flat_and_damaged_images_are_like_nothing(tmp_path: Path) -> None:

@@ -61,7 +61,7 @@ def pool(datasets: Mapping[str, Dataset]) -> Dataset:
     once: dict[object, tuple[str, Sample]] = {}
     for split, dataset in datasets.items():
         for sample in dataset:
-            path = sample.published.path
+            path = sample.published.file
             once.setdefault(sample.published.source if path is None else path.resolve(), (split, sample))
     often = Counter(s.name.casefold() for _, s in once.values())
     samples = [

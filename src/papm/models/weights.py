@@ -8,6 +8,7 @@ import http.client
 import logging
 import os
 import urllib.request
+import uuid
 import zipfile
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -113,7 +114,7 @@ def fetch(arch: str, progress: Progress | None = None) -> WeightsUsed:
         raise CheckpointError(f"{fault}, and {OFFLINE} is set; pass --weights PATH, or unset it")
     if path.is_file():
         log.warning("%s is damaged and will be downloaded again", path)
-    part = path.with_name(f"{path.name}.{os.getpid()}.part")
+    part = path.with_name(f"{path.name}.{uuid.uuid4().hex}.part")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         log.info("downloading %s to %s", published.url, path)
