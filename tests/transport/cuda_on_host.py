@@ -22,7 +22,7 @@ SHIM = r"""
 #include <vector>
 using std::max; using std::min;
 struct Index { int x; };
-struct Block { std::barrier<> all; std::vector<float> pool, lanes; Block(int t, int s) : all(t), pool(s), lanes(t) {} };
+struct Block { std::barrier<> all; std::vector<real> pool, lanes; Block(int t, int s) : all(t), pool(s), lanes(t) {} };
 static thread_local Index threadIdx, blockIdx, blockDim;
 static thread_local Block *here;
 static thread_local std::barrier<> *cluster;
@@ -35,18 +35,18 @@ static thread_local std::barrier<> *cluster;
 #define __threadfence()
 #define __ldcg(p) (*(p))
 #define __syncthreads() here->all.arrive_and_wait()
-static float __shfl_xor_sync(unsigned, float value, int step) {
+static real __shfl_xor_sync(unsigned, real value, int step) {
     here->lanes[threadIdx.x] = value;
     here->all.arrive_and_wait();
-    const float other = here->lanes[threadIdx.x ^ step];
+    const real other = here->lanes[threadIdx.x ^ step];
     here->all.arrive_and_wait();
     return other;
 }
 """
 
 LAUNCH = r"""
-extern "C" void launch(const float *kernel, const int *cell, const int *start, const int *first, const float *a,
-                       const float *b, float *lk, int *lp, float *u, float *v, float *moved, int n, int h, int w,
+extern "C" void launch(const real *kernel, const int *cell, const int *start, const int *first, const real *a,
+                       const real *b, real *lk, int *lp, real *u, real *v, real *moved, int n, int h, int w,
                        int iterations, int images, int threads, int shared) {
     for (int image = 0; image < images; ++image) {
         std::barrier<> all(CLUSTER * threads);
@@ -66,15 +66,17 @@ extern "C" void launch(const float *kernel, const int *cell, const int *start, c
 """
 
 
-def build(folder: Path, half: tuple[int, ...], floor: float, lanes: int, cluster: int) -> ctypes.CDLL:
+def build(
+    folder: Path, half: tuple[int, ...], floor: float, lanes: int, cluster: int, dtype: torch.dtype
+) -> ctypes.CDLL:
     """Compile the CUDA source for the host; raises CalledProcessError when the compiler refuses it."""
     lines = [
         "cluster->arrive_and_wait();" if "asm volatile" in line else line
-        for line in cuda.source(half, floor, lanes, cluster).splitlines()
+        for line in cuda.source(half, floor, lanes, cluster, dtype).splitlines()
     ]
-    text = (
-        SHIM + "\n".join(lines).replace("extern __shared__ float pool[];", "float *pool = here->pool.data();") + LAUNCH
-    )
+    kernel = "\n".join(lines).replace("extern __shared__ real pool[];", "real *pool = here->pool.data();")
+    own = f"using real = {'double' if dtype == torch.float64 else 'float'};\n"
+    text = own + SHIM + kernel.replace("#define real", "// real is") + LAUNCH
     source, made = folder / f"k{lanes}_{cluster}.cc", folder / f"k{lanes}_{cluster}.so"
     source.write_text(text, encoding="utf-8")
     command = ["g++", "-std=c++20", "-O1", "-shared", "-fPIC", "-pthread", str(source), "-o", str(made)]
@@ -92,7 +94,7 @@ def solve(
     nan = float("nan")  # poison: everything read must have been written
     lists, points = torch.full_like(kernel, nan), torch.full(kernel.shape, -1, dtype=torch.int32)
     weights, u, v = table.sort(a), table.sort(u), torch.full_like(b, nan)
-    shared = cuda.shared_bytes(problem.window, problem.size, a.shape[1]) // 4
+    shared = cuda.shared_bytes(problem.window, problem.size, a.shape[1], a.dtype) // a.dtype.itemsize
     moved = torch.full_like(u, nan)
     tensors = (kernel, table.cell, table.start, first, weights, b, lists, points, u, v, moved)
     pointers = [ctypes.c_void_p(t.data_ptr()) for t in tensors]

@@ -19,33 +19,38 @@ from papm.transport.windows import WindowProblem, window_for
 FLOOR = 1e-16
 
 
+PRECISIONS = [(torch.float32, FLOOR), (torch.float64, 1e-33)]  # the second: a reach of 19 px for ggd-l2
+
+
 def problem(
-    name: str, n: int = 40, size: tuple[int, int] = (9, 12)
+    name: str, n: int = 40, size: tuple[int, int] = (9, 12), dtype: torch.dtype = torch.float32, floor: float = FLOOR
 ) -> tuple[WindowProblem, torch.Tensor, torch.Tensor]:
     """Two images, one with half of its points on one spot, one with padding."""
     rng = torch.Generator().manual_seed(n)
     cost = create_cost(name)
-    window = window_for(cost, 10.0, 8, FLOOR, torch.float32)
+    window = window_for(cost, 10.0, 8, floor, dtype)
     assert window is not None
     xy = torch.rand(2, n, 2, generator=rng) * torch.tensor([size[1] * 8.0, size[0] * 8.0])
     xy[0, : n // 2] = xy[0, :1]
     valid = torch.ones(2, n)
     valid[1, n - n // 4 :] = 0
     b = torch.rand(2, size[0] * size[1], generator=rng) ** 3
-    a, b = valid / valid.sum(1, keepdim=True), b / b.sum(1, keepdim=True)
-    return WindowProblem(xy, size, 8, cost, 10.0, window), a, b
+    a, b = (valid / valid.sum(1, keepdim=True)).to(dtype), (b / b.sum(1, keepdim=True)).to(dtype)
+    return WindowProblem(xy.to(dtype), size, 8, cost, 10.0, window), a, b
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ["l2", "ggd-l2", "ggd-l1"])
-def test_compiled_loop(name: str) -> None:
+@pytest.mark.parametrize(("dtype", "floor"), PRECISIONS)
+def test_compiled_loop(name: str, dtype: torch.dtype, floor: float) -> None:
     if not native.available():
         pytest.skip("no C compiler")
-    p, a, b = problem(name)
-    want_u, want_v = reference.scaling(p, a, b, a, FLOOR, 100)
-    u, v = native.solve(p, a, b, a, FLOOR, 100)
-    torch.testing.assert_close(v.log(), want_v.log(), rtol=1e-4, atol=1e-4)
-    torch.testing.assert_close(u, want_u, rtol=1e-3, atol=0)
+    p, a, b = problem(name, dtype=dtype, floor=floor)
+    want_u, want_v = reference.scaling(p, a, b, a, floor, 100)
+    u, v = native.solve(p, a, b, a, floor, 100)
+    close = 1e-4 if dtype == torch.float32 else 1e-12
+    torch.testing.assert_close(v.log(), want_v.log(), rtol=close, atol=close)
+    torch.testing.assert_close(u, want_u, rtol=10 * close, atol=0)
     assert (u[1, 30:] == 0).all()
 
 
@@ -108,33 +113,41 @@ def _host() -> ModuleType:
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("name", "lanes", "cluster"), [("ggd-l2", 8, 1), ("l2", 4, 3), ("ggd-l2", 1, 2)])
-def test_cuda_kernel_on_the_host(tmp_path: Path, name: str, lanes: int, cluster: int) -> None:
+@pytest.mark.parametrize(("dtype", "floor"), PRECISIONS)
+def test_cuda_kernel_on_the_host(
+    tmp_path: Path, name: str, lanes: int, cluster: int, dtype: torch.dtype, floor: float
+) -> None:
     """The source that a GPU runs, with a thread for each of its threads."""
     if shutil.which("g++") is None:
         pytest.skip("no C++ compiler")
-    host, (p, a, b) = _host(), problem(name)
+    host, (p, a, b) = _host(), problem(name, dtype=dtype, floor=floor)
     try:
-        library = host.build(tmp_path, p.window.half, FLOOR, lanes, cluster)
+        library = host.build(tmp_path, p.window.half, floor, lanes, cluster, dtype)
     except subprocess.CalledProcessError as error:
         if "barrier" in error.stderr and "No such file" in error.stderr:
             pytest.skip("the C++ compiler is older than C++20")
         raise
-    want_u, want_v = reference.scaling(p, a, b, a, FLOOR, 4)
+    want_u, want_v = reference.scaling(p, a, b, a, floor, 4)
     u, v, value = host.solve(library, p, a, b, a, 4, threads=32)
-    torch.testing.assert_close(value, p.value(want_u.log(), want_v.log()), rtol=1e-5, atol=0)
-    torch.testing.assert_close(u, want_u, rtol=1e-5, atol=0)
-    torch.testing.assert_close(v, want_v, rtol=1e-5, atol=0)
+    close = 1e-5 if dtype == torch.float32 else 1e-12
+    torch.testing.assert_close(value, p.value(want_u.log(), want_v.log()), rtol=close, atol=0)
+    torch.testing.assert_close(u, want_u, rtol=close, atol=0)
+    torch.testing.assert_close(v, want_v, rtol=close, atol=0)
 
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
 @pytest.mark.parametrize("solver", ["graph", "cuda", "auto"])
-def test_gpu_solvers(solver: str) -> None:
+@pytest.mark.parametrize("reach", [None, 19.2])
+def test_gpu_solvers(solver: str, reach: float | None) -> None:
     rng = torch.Generator().manual_seed(0)
     points = PointBatch.from_list([torch.rand(n, 2, generator=rng) * 256 for n in (200, 0, 31)])
     density = torch.rand(3, 32, 32, generator=rng) ** 4
     want = grid_sinkhorn(
-        PointBatch(points.xy.double(), points.valid), density.double(), 8, "ggd-l2", solver="reference"
+        PointBatch(points.xy.double(), points.valid), density.double(), 8, "ggd-l2", solver="reference", reach=reach
     )
-    got = grid_sinkhorn(points.to("cuda"), density.cuda(), 8, "ggd-l2", solver=solver)  # type: ignore[arg-type]
+    if reach is not None:  # too dear for float32: `auto` takes float64
+        density = density.double()
+    got = grid_sinkhorn(points.to("cuda"), density.cuda(), 8, "ggd-l2", solver=solver, reach=reach)  # type: ignore[arg-type]
+    assert got.solver == ("cuda" if solver == "auto" else solver)
     for x, y in zip(got.potentials, want.potentials):
         torch.testing.assert_close(x.cpu().double(), y, rtol=1e-3, atol=1e-2)

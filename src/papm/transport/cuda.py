@@ -22,39 +22,47 @@ from papm.transport.sorted_windows import SortedWindows, list_starts
 from papm.transport.windows import Window, WindowProblem
 
 THREADS = 1024
+DTYPES = (torch.float32, torch.float64)
 LANES = 8  # threads to a cell
 CLUSTER = 8  # blocks to an image, where the device has clusters; 8 is the most that every such device allows
 
 
-def source(half: tuple[int, ...], floor: float, lanes: int = LANES, cluster: int = 1) -> str:
+def source(
+    half: tuple[int, ...], floor: float, lanes: int = LANES, cluster: int = 1, dtype: torch.dtype = torch.float32
+) -> str:
     """The CUDA source for one window shape and floor."""
     from importlib.resources import files
 
     offsets = [sum(2 * k + 1 for k in half[:r]) for r in range(len(half))]
+    double = dtype == torch.float64
     defines = {
+        "real": "double" if double else "float",
+        "LOG": "log" if double else "logf",
         "ROWS": len(half),
         "HALF": "{" + ",".join(map(str, half)) + "}",
         "OFFSET": "{" + ",".join(map(str, offsets)) + "}",
         "ENTRIES": sum(2 * k + 1 for k in half),
         "LANES": lanes,
         "CLUSTER": cluster,
-        "FLOOR": f"{floor:.9e}f",
+        "FLOOR": f"{floor:.17e}" if double else f"{floor:.9e}f",
     }
     head = "".join(f"#define {k} {v}\n" for k, v in defines.items())
     return head + files("papm.transport").joinpath("sinkhorn.cu").read_text(encoding="utf-8")
 
 
 @functools.lru_cache(maxsize=64)
-def _compiled(half: tuple[int, ...], floor: float, lanes: int, cluster: int, device: torch.device) -> Any:
+def _compiled(
+    half: tuple[int, ...], floor: float, lanes: int, cluster: int, device: torch.device, dtype: torch.dtype
+) -> Any:
     """The kernel for one window on one device."""
-    return cuda_kernel(source(half, floor, lanes, cluster), "sinkhorn", device)
+    return cuda_kernel(source(half, floor, lanes, cluster, dtype), "sinkhorn", device)
 
 
 @functools.lru_cache(maxsize=8)
 def available(device: torch.device) -> bool:
-    """Whether kernels can be built for this device (tries a small one at the first call)."""
-    small = functools.partial(_compiled, (0, 1, 0), 1e-16, LANES)
-    return buildable(lambda: small(default_cluster(device), device), "the CUDA kernel of transport")
+    """Whether kernels can be built for this device (tries small ones at the first call)."""
+    small = functools.partial(_compiled, (0, 1, 0), 1e-16, LANES, default_cluster(device), device)
+    return buildable(lambda: [small(d) for d in DTYPES], "the CUDA kernel of transport")
 
 
 @functools.lru_cache(maxsize=8)
@@ -63,10 +71,10 @@ def default_cluster(device: torch.device) -> int:
     return CLUSTER if torch.cuda.get_device_capability(device) >= (9, 0) else 1
 
 
-def shared_bytes(window: Window, size: tuple[int, int], n: int) -> int:
+def shared_bytes(window: Window, size: tuple[int, int], n: int, dtype: torch.dtype) -> int:
     """Shared memory of one block: u, and v with its margin."""
     r = window.radius
-    return 4 * (n + (size[0] + 2 * r) * (size[1] + 2 * r))
+    return dtype.itemsize * (n + (size[0] + 2 * r) * (size[1] + 2 * r))
 
 
 def launch(
@@ -75,8 +83,8 @@ def launch(
     """(u, v, ⟨C, T⟩) after `iterations`: the tables, then the one launch."""
     images, n = a.shape
     (h, w), half = problem.size, problem.window.half
-    shared = shared_bytes(problem.window, problem.size, n)
-    kernel = _compiled(half, floor, lanes, cluster, a.device)
+    shared = shared_bytes(problem.window, problem.size, n, a.dtype)
+    kernel = _compiled(half, floor, lanes, cluster, a.device, a.dtype)
     ask_for_shared(kernel, shared)
     table = SortedWindows.build(problem, a)
     first = list_starts(table.start, half, problem.size)
@@ -107,16 +115,14 @@ def solve(
     cluster: int | None = None,
     record: bool = True,
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """(u, v, ⟨C, T⟩) after `iterations`, as `reference.scaling` on the windows; CUDA, float32, no host sync.
+    """(u, v, ⟨C, T⟩) after `iterations`, as `reference.scaling` on the windows; CUDA, no host sync.
 
     With `record` the making of the tables is captured in a CUDA graph too: some seventy small launches become one.
     """
-    if not a.is_cuda or a.dtype != torch.float32 or problem.far:
-        raise ConfigError(
-            "the cuda transport solver takes float32 on CUDA and a cost without a visible cap; use 'auto'"
-        )
+    if not a.is_cuda or a.dtype not in DTYPES or problem.far:
+        raise ConfigError("the cuda transport solver works on CUDA and takes a cost without a visible cap; use 'auto'")
     images, n = a.shape
-    if shared_bytes(problem.window, problem.size, round_up(n)) > shared_limit(a.device):
+    if shared_bytes(problem.window, problem.size, round_up(n), a.dtype) > shared_limit(a.device):
         h, w = problem.size
         raise ConfigError(f"{h}×{w} cells with {n} points are too many for the cuda transport solver; use 'auto'")
     if n == 0 or images == 0:

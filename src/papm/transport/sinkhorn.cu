@@ -1,6 +1,6 @@
 // All scaling iterations of a batch in one launch: CLUSTER thread blocks to an image; see cuda.py.
 //
-// Defined in front of this file: ROWS, HALF (initialiser, cells to each side by row of the window), OFFSET (first entry of
+// Defined in front of this file: real (float or double) and LOG (its logarithm), ROWS, HALF (initialiser, cells to each side by row of the window), OFFSET (first entry of
 // each row), ENTRIES, LANES (threads to a cell, a power of two up to 32), CLUSTER (blocks to an image), FLOOR.
 //
 // Points come sorted by cell, so that those in a run of cells of one row are a run of points: `start` says where. From it
@@ -23,19 +23,19 @@ extern "C" __global__ void
 __cluster_dims__(CLUSTER, 1, 1)
 #endif
 __launch_bounds__(1024, 1)
-sinkhorn(const float *__restrict__ kernel,  // [B, ENTRIES, n]
+sinkhorn(const real *__restrict__ kernel,  // [B, ENTRIES, n]
          const int *__restrict__ cell,      // [B, n], row * w + column
          const int *__restrict__ start,     // [B, h * w + 1]
          const int *__restrict__ first,     // [B, h * w + 1], where the list of each cell begins
-         const float *__restrict__ a,       // [B, n]
-         const float *__restrict__ b,       // [B, h * w]
-         float *list_kernel,                // [B, ENTRIES * n], scratch
+         const real *__restrict__ a,       // [B, n]
+         const real *__restrict__ b,       // [B, h * w]
+         real *list_kernel,                // [B, ENTRIES * n], scratch
          int *list_point,                   // [B, ENTRIES * n], scratch
-         float *u_out,                      // [B, n], the start on entry
-         float *v_out,                      // [B, h * w]
-         float *moved,                      // [B, n], sum of u K ln(K) v of each point: -1/eps of what moving it costs
+         real *u_out,                      // [B, n], the start on entry
+         real *v_out,                      // [B, h * w]
+         real *moved,                      // [B, n], sum of u K ln(K) v of each point: -1/eps of what moving it costs
          int n, int h, int w, int iterations) {
-    extern __shared__ float pool[];
+    extern __shared__ real pool[];
     constexpr int half_of[ROWS] = HALF, offset_of[ROWS] = OFFSET;
     const int m = h * w, pitch = w + 2 * RADIUS, size = (h + 2 * RADIUS) * pitch;
     const int image = blockIdx.x / CLUSTER, block = blockIdx.x % CLUSTER;
@@ -52,9 +52,9 @@ sinkhorn(const float *__restrict__ kernel,  // [B, ENTRIES, n]
     b += (size_t)image * m;
     v_out += (size_t)image * m;
 
-    float *u = pool, *v = pool + n;  // v has a margin of RADIUS cells, always zero
+    real *u = pool, *v = pool + n;  // v has a margin of RADIUS cells, always zero
     for (int i = thread; i < n; i += threads) u[i] = u_out[i];
-    for (int j = thread; j < size; j += threads) v[j] = 0.0f;
+    for (int j = thread; j < size; j += threads) v[j] = 0;
 
     // This block's share of the points and of the cells.
     const int points_each = (n + CLUSTER - 1) / CLUSTER, cells_each = (m + CLUSTER - 1) / CLUSTER;
@@ -82,14 +82,14 @@ sinkhorn(const float *__restrict__ kernel,  // [B, ENTRIES, n]
     for (int it = 0; it < iterations; ++it) {
         for (int base = cell_from; base < cell_to; base += groups) {  // every thread takes part in the shuffles
             const int j = base + group;
-            float sum = 0.0f;
+            real sum = 0;
             if (j < cell_to) {
                 const int end = first[j + 1];
                 for (int e = first[j] + lane; e < end; e += LANES) sum += u[list_point[e]] * list_kernel[e];
             }
             for (int step = LANES / 2; step > 0; step /= 2) sum += __shfl_xor_sync(0xffffffffu, sum, step);
             if (j < cell_to && lane == 0) {
-                const float value = b[j] / (sum + FLOOR);
+                const real value = b[j] / (sum + FLOOR);
                 v[(j / w + RADIUS) * pitch + j % w + RADIUS] = value;
                 if (CLUSTER > 1 || it == iterations - 1) v_out[j] = value;
             }
@@ -101,16 +101,16 @@ sinkhorn(const float *__restrict__ kernel,  // [B, ENTRIES, n]
             __syncthreads();
         }
         for (int i = point_from + thread; i < point_to; i += threads) {
-            const float *at = v + (cell[i] / w) * pitch + cell[i] % w;  // the window's top left corner
-            const float *k = kernel + i;
-            float sum = 0.0f;
+            const real *at = v + (cell[i] / w) * pitch + cell[i] % w;  // the window's top left corner
+            const real *k = kernel + i;
+            real sum = 0;
 #pragma unroll
             for (int r = 0; r < ROWS; ++r) {
                 const int side = half_of[r];
 #pragma unroll
                 for (int c = RADIUS - side; c <= RADIUS + side; ++c, k += n) sum += at[r * pitch + c] * *k;
             }
-            const float value = a[i] / (sum + FLOOR);
+            const real value = a[i] / (sum + FLOOR);
             u[i] = value;
             if (CLUSTER > 1 || it == iterations - 1) u_out[i] = value;
         }
@@ -122,12 +122,12 @@ sinkhorn(const float *__restrict__ kernel,  // [B, ENTRIES, n]
         }
     }
     for (int i = point_from + thread; i < point_to; i += threads) {
-        const float *at = v + (cell[i] / w) * pitch + cell[i] % w;
-        const float *k = kernel + i;
-        float sum = 0.0f;
+        const real *at = v + (cell[i] / w) * pitch + cell[i] % w;
+        const real *k = kernel + i;
+        real sum = 0;
         for (int r = 0; r < ROWS; ++r)
             for (int c = RADIUS - half_of[r]; c <= RADIUS + half_of[r]; ++c, k += n)
-                if (*k > 0.0f) sum += at[r * pitch + c] * (*k * logf(*k));
+                if (*k > 0) sum += at[r * pitch + c] * (*k * LOG(*k));
         moved[i] = u[i] * sum;
     }
 }

@@ -162,13 +162,13 @@ def choose(window: Window | None, size: tuple[int, int], cost: Cost, reg: float,
     if window is None or 2 * window.entries > size[0] * size[1]:
         return "separable" if cost.quadratic is not None else "reference"
     no_far = not far_value(cost, reg, window.smallest)
-    if like.is_cuda and like.dtype == torch.float32 and no_far:
-        shared = cuda.shared_bytes(window, size, round_up(like.shape[1]))
+    if like.is_cuda and like.dtype in cuda.DTYPES and no_far:
+        shared = cuda.shared_bytes(window, size, round_up(like.shape[1]), like.dtype)
         if cuda.available(like.device) and shared <= shared_limit(like.device):
             return "cuda"
     if like.is_cuda:
         return "graph"
-    return "compiled" if like.device.type == "cpu" and native.usable(window, like.dtype) else "sparse"
+    return "compiled" if like.device.type == "cpu" and native.usable(window) else "sparse"
 
 
 def _one_image(points: Tensor | ArrayLike, index: int) -> Tensor:
