@@ -60,9 +60,9 @@ class Sample(Brief):
 
     @property
     def file(self) -> Path | None:
-        """`path`, also of a reader that decodes its files in a way of its own: `partial(read, path)`."""
+        """`path`, also of a reader that decodes a whole file in a way of its own: `partial(read, path, white=255)`."""
         parts = self.source.args if isinstance(self.source, functools.partial) else (self.source,)
-        return next((part for part in parts if isinstance(part, Path)), None)
+        return parts[0] if len(parts) == 1 and isinstance(parts[0], Path) else None
 
     @property
     def image(self) -> Tensor:

@@ -39,10 +39,16 @@ def test_pairs(tmp_path: Path) -> None:
     assert near_duplicates({}) == []
 
 
+def _page(path: Path, number: int) -> torch.Tensor:
+    return read_image(path) + number
+
+
 def test_a_file_that_is_decoded_in_a_way_of_its_own_is_one_image(tmp_path: Path) -> None:
     sample = photo(tmp_path / "a.jpg", 0)
     splits = {s: Dataset([replace(sample, source=partial(read_image, tmp_path / "a.jpg"))]) for s in ("all", "fold1")}
     assert near_duplicates(splits) == [] and len(pool(splits)) == 1
+    pages = [replace(sample, name=str(k), source=partial(_page, tmp_path / "a.jpg", k)) for k in range(3)]
+    assert len(pool({"all": Dataset(pages)})) == 3, "pages of one file are images of their own"
 
 
 def test_flat_and_damaged_images_are_like_nothing(tmp_path: Path) -> None:

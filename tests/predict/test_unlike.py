@@ -331,6 +331,9 @@ def test_networks_that_say_the_same_of_an_image_are_named_together(
     def pair() -> list[Counter]:
         return [Counter.load(path, "cpu") for path in (place, shutil.copy(place, tmp_path / "b.ckpt"))]
 
+    Ensemble(pair(), ("x/a", "y/a")).predict(strange, name="grey")
+    assert caplog.messages[0].endswith("(x/a, y/a)"), "runs in folders of one name are told apart"
+    caplog.clear()
     Ensemble([*pair(), counter(None)]).predict(strange, name="grey")
     with compared():
         for model in pair():

@@ -71,3 +71,17 @@ def test_a_mean_over_some_of_the_folds_is_no_figure_of_the_dataset(tmp_path: Pat
     assert table(tmp_path)[0] == ["", "`shanghaitech-a`"]
     save(tmp_path, 5, 210.0, **folds[4])
     assert table(tmp_path)[1][2] == "200.0, +2.0 % (paper 195.7; 30,000 steps; 5 folds)"
+
+
+def test_a_dataset_that_no_table_has_is_left_out(tmp_path: Path) -> None:
+    save(tmp_path, 0, 58.0)
+    save(tmp_path, 1, 5.0, dataset="mine")
+    assert table(tmp_path)[0] == ["", "`shanghaitech-a`"]
+
+
+def test_the_length_that_a_table_sets_comes_before_a_longer_one(tmp_path: Path) -> None:
+    trancos: dict[str, Any] = {"dataset": "trancos", "options": {"data": {"trainval": True}}}
+    save(tmp_path, 0, 3.0, steps=24_000, **trancos)
+    save(tmp_path, 1, 4.0, steps=30_000, **trancos)
+    text = recipe_table.table(read([tmp_path]), [tables.load("trancos")])
+    assert "3.00, +2.0 % (paper 2.24; 24,000 steps)" in text and "30,000" not in text

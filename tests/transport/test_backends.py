@@ -65,6 +65,14 @@ def test_compiled_loop_on_threads_gives_the_same(monkeypatch: pytest.MonkeyPatch
     assert torch.equal(got[0], want[0]) and torch.equal(got[1], want[1])
 
 
+def test_a_reach_too_dear_for_float32_is_solved_in_the_loop_of_float64() -> None:
+    if not native.available():
+        pytest.skip("no C compiler")
+    points, density = PointBatch.from_list([torch.rand(20, 2) * 128]), torch.rand(1, 16, 16)
+    got = grid_sinkhorn(points, density, 8, "ggd-l2", reach=19.2)
+    assert (got.solver, got.log_v.dtype) == ("compiled", torch.float64)
+
+
 def test_without_a_compiler_the_torch_path_is_used(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     points, density = PointBatch.from_list([torch.rand(20, 2) * 128]), torch.rand(1, 16, 16)
     want = grid_sinkhorn(points, density, 8, "ggd-l2", solver="sparse")
@@ -145,9 +153,10 @@ def test_gpu_solvers(solver: str, reach: float | None) -> None:
     want = grid_sinkhorn(
         PointBatch(points.xy.double(), points.valid), density.double(), 8, "ggd-l2", solver="reference", reach=reach
     )
-    if reach is not None:  # too dear for float32: `auto` takes float64
+    if reach is not None and solver != "auto":  # too dear for float32: `auto` takes float64
         density = density.double()
     got = grid_sinkhorn(points.to("cuda"), density.cuda(), 8, "ggd-l2", solver=solver, reach=reach)  # type: ignore[arg-type]
     assert got.solver == ("cuda" if solver == "auto" else solver)
     for x, y in zip(got.potentials, want.potentials):
-        torch.testing.assert_close(x.cpu().double(), y, rtol=1e-3, atol=1e-2)
+        close = {"rtol": 1e-3, "atol": 1e-2} if reach is None else {"rtol": 1e-9, "atol": 1e-9}
+        torch.testing.assert_close(x.cpu().double(), y, **close)

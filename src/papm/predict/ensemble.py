@@ -34,6 +34,8 @@ class Ensemble(Predictor):
         self.names = tuple(names or (f"model {k + 1}" for k in range(len(members))))
         if len(self.names) != len(self.members):
             raise ConfigError(f"{len(self.names)} names for {len(self.members)} models: name every one")
+        for member, name in zip(self.members, names or ()):
+            member.name = name
         kinds = [_counts(m) for m in self.members]
         for name, kind in zip(self.names, kinds):
             if kind != kinds[0]:

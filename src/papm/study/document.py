@@ -218,10 +218,10 @@ def reached(views: Iterable[View]) -> Iterator[Reached]:
                 yield min((Reached(shown.study, cell, g) for g in groups if g.recipe == recipe), key=_nearest)
 
 
-def _nearest(one: Reached) -> tuple[int, int, int]:
-    """Fewest other settings than today's, then most steps, then most seeds; never the error."""
+def _nearest(one: Reached) -> tuple[int, bool, int, int]:
+    """Fewest other settings than today's, then its length, then most steps, then most seeds; never the error."""
     other = [k for k in one.group.differences if k != "steps"]
-    return len(other), -one.steps, -len(one.group.seeds)
+    return len(other), "steps" in one.group.differences, -one.steps, -len(one.group.seeds)
 
 
 def _in_short(studies: Sequence[Study], found: Sequence[Reached]) -> list[str]:

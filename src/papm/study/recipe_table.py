@@ -19,7 +19,7 @@ SMALL = "tiny"  # the network, or trunk, of studies on a CPU; the notebook has t
 
 def table(results: Iterable[Result], studies: Sequence[Study]) -> str:
     """Networks and methods by datasets, in Markdown: MAE, bias of the total, and the paper's MAE where it prints one."""
-    found, paper = _whole(_longest(results, _data(studies)), studies), _paper(studies)
+    found, paper = _whole(_longest(results, studies), studies), _paper(studies)
     datasets = [d for d in _in_order(studies) if any(key[0] == d for key in found)]
     rows = sorted({(network, method) for _, method, network in found})
     body = []
@@ -38,8 +38,20 @@ def _data(studies: Iterable[Study]) -> dict[str, dict[str, Any]]:
     return known
 
 
-def _longest(results: Iterable[Result], data: Mapping[str, Mapping[str, Any]]) -> dict[Key, list[Result]]:
-    """Of each network, method and dataset the trainings by today's recipe on exact dots, those of most steps, any seed."""
+def _lengths(studies: Iterable[Study]) -> dict[Key, int]:
+    """Steps that the paper's tables set for themselves."""
+    cells = [c for s in studies for c in s.cells if c.plain and "steps" in c.special]
+    return {_key(c.settings): int(c.special["steps"]) for c in cells}
+
+
+def _key(values: Mapping[str, Any]) -> Key:
+    return str(values["dataset"]), str(values["method"]), str(values["backbone"])
+
+
+def _longest(results: Iterable[Result], studies: Sequence[Study]) -> dict[Key, list[Result]]:
+    """Of each network, method and dataset the trainings by today's recipe on exact dots, of any seed: those of the length that
+    its table sets, or else of most steps."""
+    data, lengths = _data(studies), _lengths(studies)
     found: dict[Key, list[Result]] = {}
     for result in results:
         v = result.values
@@ -48,19 +60,26 @@ def _longest(results: Iterable[Result], data: Mapping[str, Mapping[str, Any]]) -
         small = SMALL in (v["backbone"], result.settings.get("network.trunk"))
         if recipe_of(v) != RECIPE or small or not exact or not whole:
             continue
-        key = str(v["dataset"]), str(v["method"]), str(v["backbone"])
-        best = max([int(r.values["steps"]) for r in found.get(key, [])], default=0)
-        if int(v["steps"]) > best:
+        key = _key(v)
+
+        def rank(one: Result, wanted: int | None = lengths.get(key)) -> tuple[bool, int]:
+            return one.values["steps"] == wanted, int(one.values["steps"])
+
+        best = max(map(rank, found.get(key, [])), default=(False, 0))
+        if rank(result) > best:
             found[key] = [result]
-        elif int(v["steps"]) == best:
+        elif rank(result) == best:
             found[key].append(result)
     return found
 
 
 def _whole(found: Mapping[Key, list[Result]], studies: Iterable[Study]) -> dict[Key, list[Result]]:
     """Without those of which some folds are missing: their mean is of other images than the paper's."""
-    folds = {str(c.settings["dataset"]): len(c.parts) for s in studies for c in s.cells}
-    return {k: rs for k, rs in found.items() if len({r.settings.get("data.fold") for r in rs}) == folds[k[0]]}
+    folds: dict[str, int] = {}
+    for cell in (c for s in studies for c in s.cells):
+        dataset = str(cell.settings["dataset"])
+        folds[dataset] = max(len(cell.parts), folds.get(dataset, 1))
+    return {k: rs for k, rs in found.items() if len({r.settings.get("data.fold") for r in rs}) >= folds.get(k[0], 1)}
 
 
 def _paper(studies: Iterable[Study]) -> dict[Key, float]:
@@ -70,8 +89,7 @@ def _paper(studies: Iterable[Study]) -> dict[Key, float]:
         for cell in (c for c in study.cells if c.plain):
             mae = cell.printed(study.metrics.index("mae"))
             if mae is not None:
-                dataset, method, network = (str(cell.settings[k]) for k in ("dataset", "method", "backbone"))
-                printed.setdefault((dataset, method, network), mae)
+                printed.setdefault(_key(cell.settings), mae)
     return printed
 
 

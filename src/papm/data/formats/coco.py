@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 from papm.data.formats.base import NO, Context, Points, Sheet, Table, register
 from papm.data.formats.items import UNNAMED, XY, Box, Item, all_classes, put_json
@@ -22,8 +22,7 @@ from papm.data.readers.faults import Fault, coordinate
 from papm.errors import unknown
 
 Json = Mapping[str, Any]
-Id = int | str
-T = TypeVar("T")
+Id = int | str | None  # None: it has none
 _NO_PLACES = ("captions_", "panoptic_")  # names of COCO's own files whose annotations have neither boxes nor keypoints
 
 
@@ -55,13 +54,13 @@ class Coco(Sheet):
         for number, a in enumerate(content["annotations"], start=1):
             owned = isinstance(a, dict)
             what = f"annotation {a['id']}" if owned and isinstance(a.get("id"), int) else f"annotation #{number}"
-            points = _found(images, a.get("image_id")) if owned else None
+            points = images.get(_key(a.get("image_id"))) if owned else None
             if points is None:
                 table.faults.append(Fault(path, None, f"{what} belongs to no image of 'images'"))
                 continue
             try:
                 category = _category(a.get("category_id"), known)
-                if wanted is None or category.get("id") in wanted:
+                if wanted is None or _key(category.get("id")) in wanted:
                     _add(points, a, category, context.keypoint)
             except ValueError as e:
                 points.faults.append(Fault(path, None, f"{what}: {e}"))
@@ -100,15 +99,16 @@ def _categories(content: Json, table: Table) -> dict[Id, Json]:
     out: dict[Id, Json] = {}
     listed = content.get("categories") or []
     for c in listed if isinstance(listed, list) else []:
-        if not isinstance(c, dict) or not isinstance(c.get("id"), int | str) or _found(out, c["id"]) is not None:
+        key = _key(c.get("id")) if isinstance(c, dict) else None
+        if key is None or key in out:
             table.faults.append(Fault(table.path, None, f"a category without an id of its own: {str(c)[:60]}"))
         else:
-            out[c["id"]] = c
+            out[key] = c
     return out
 
 
 def _category(id: Any, known: Mapping[Id, Json]) -> Json:
-    found = _found(known, id)
+    found = known.get(_key(id))
     if known and found is None:
         raise ValueError(f"has the category {id!r:.60}, which 'categories' lacks")
     return found or {}
@@ -135,30 +135,26 @@ def _images(content: Json, table: Table) -> dict[Id, Points]:
     for number, image in enumerate(content["images"], start=1):
         with table.faults.noting(table.path, None, f"image #{number} of 'images': "):
             name = need(need(image, dict, "has no file_name").get("file_name"), str, "has no file_name")
-            if not isinstance(image.get("id"), int | str) or image["id"] in out:
+            key = _key(image.get("id"))
+            if key is None or key in out:
                 raise ValueError("has no id of its own")
-            points = out[image["id"]] = table.new(name)
+            points = out[key] = table.new(name)
             points.declare(image.get("height"), image.get("width"))
     return out
 
 
-def _found(known: Mapping[Id, T], id: Any) -> T | None:
-    """What has an id; some tools write ids as texts in one list and as numbers in the other."""
-    if not isinstance(id, int | str):
+def _key(id: Any) -> Id:
+    """An id in one form: some tools write ids as texts in one list and as numbers in the other."""
+    if isinstance(id, bool) or not isinstance(id, int | str):
         return None
-    number = _number(id)
-    return known.get(id) or known.get(str(id)) or (None if number is None else known.get(number))
-
-
-def _number(id: Id) -> int | None:
-    """The number that an id is, or is written as."""
-    return id if isinstance(id, int) else int(id) if id.isascii() and id.isdigit() and len(id) < 19 else None
+    digits = str(id).removeprefix("-")
+    return int(id) if digits.isascii() and digits.isdigit() and len(digits) < 19 else id
 
 
 def _order(category: tuple[Id, Json]) -> tuple[bool, int, str]:
     """Categories by their number; those without one follow by their text."""
-    number = _number(category[0])
-    return number is None, number or 0, str(category[0])
+    id = category[0]
+    return not isinstance(id, int), id if isinstance(id, int) else 0, str(id)
 
 
 def _add(points: Points, a: Json, category: Json, keypoint: str | None) -> None:
