@@ -164,13 +164,13 @@ LENGTHS: dict[str, tuple[int, int, int]] = {
 # Of `tiny` with more channels, whose steps take two to three times as long (docs/notebook/touching-cells.md).
 WIDE = (130, 1500, 4000)
 LENGTH = (100, 2000, 30_000)
-ON_CPU = {"lite": (40, 600, 1500)}  # from ImageNet weights: minutes (docs/notebook/small-data.md)
+ON_CPU = {"lite": (40, 600, 1500)}  # from trained weights: minutes (docs/notebook/small-data.md)
 
 
 def length(backbone: str, network: Mapping[str, Any] | None = None, on_cpu: bool = False) -> tuple[int, int, int]:
     """Views of each pixel, fewest and most steps of a run whose length is not given; a small trunk has that of `tiny`.
 
-    `on_cpu`: of a trunk with published weights, on a CPU.
+    `on_cpu`: of a trunk that starts from trained weights, on a CPU.
 
     >>> length("p2pnet"), length("p2pnet", {"trunk": "tiny"}), length("tiny", {"width": 2}), length("lite", on_cpu=True)
     ((100, 3000, 26000), (200, 2000, 6000), (130, 1500, 4000), (40, 600, 1500))

@@ -53,3 +53,11 @@ def test_look_at_a_dataset() -> None:
     seen = look(opened["train"])
     assert (seen.pixels, seen.short, seen.long) == (5 * 96 * 128, 96, 128)
     assert seen.spacing is not None and 2 < seen.spacing < 96
+
+
+@pytest.mark.parametrize("start", [{"weights": "imagenet"}, {"init": "crowd"}])
+def test_what_starts_from_trained_weights_takes_minutes_on_a_cpu(start: dict[str, str]) -> None:
+    config, why = choose(resolve("hd-papm", "lite", {**start, "device": "cpu"}), (), CROWD)
+    assert config.steps == methods.ON_CPU["lite"][-1] and "minutes on a CPU" in why[-1]
+    config, _ = choose(resolve("hd-papm", "lite", {"device": "cpu"}), (), CROWD)
+    assert config.steps > 10_000, "from nothing"

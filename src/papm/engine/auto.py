@@ -94,7 +94,8 @@ def choose(config: TrainConfig, given: Collection[str], seen: Seen) -> tuple[Tra
             why.append(f"batch={batch}: as many pixels per step as usual")
             config = dataclasses.replace(config, batch=batch)
     if "steps" not in given:
-        further = config.weights is not None and pick_device(config.device).type == "cpu"
+        trained = config.weights is not None or config.init is not None
+        further = trained and pick_device(config.device).type == "cpu"
         views, least, most = methods.length(config.backbone, config.network, further)
         a_step = config.batch * config.devices * (config.crop - 2 * config.margin) ** 2
         steps = math.ceil(views * seen.pixels / a_step / 500) * 500
