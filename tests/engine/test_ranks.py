@@ -13,6 +13,7 @@ import pytest
 import torch
 from lightning_fabric.plugins.environments.lightning import LightningEnvironment
 
+import papm
 from papm.config import TrainConfig
 from papm.engine.ranks import (
     Ranks,
@@ -24,7 +25,7 @@ from papm.engine.ranks import (
     processes_here,
 )
 from papm.engine.train import own_device
-from papm.errors import ConfigError
+from papm.errors import ConfigError, PapmError
 
 NAMES = (
     *("LOCAL_RANK", "NODE_RANK", "MASTER_ADDR", "MASTER_PORT"),
@@ -49,7 +50,6 @@ def given(monkeypatch: pytest.MonkeyPatch, **values: str) -> None:
 
 def test_a_task_of_srun_knows_its_number(monkeypatch: pytest.MonkeyPatch) -> None:
     given(monkeypatch, **STEP, SLURM_PROCID="1", SLURM_LOCALID="1")
-    assert is_first_process()  # before it has asked
     join_started(2)
     assert (local_rank(), is_first_process(), os.environ["MASTER_ADDR"]) == (1, False, "127.0.0.1")
     assert 15_000 <= int(os.environ["MASTER_PORT"]) < 30_000
@@ -156,6 +156,23 @@ def test_a_process_that_does_not_see_its_gpu_is_told(monkeypatch: pytest.MonkeyP
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 1)
     with pytest.raises(ConfigError, match=r"devices=2, and this process sees 1 GPU; .*--gpus-per-node"):
         own_device(TrainConfig(device="cuda", devices=2))
+
+
+@pytest.mark.parametrize("number", ["0", "1"])
+@pytest.mark.parametrize("variable", ["SLURM_LOCALID", "SLURM_NODEID"])
+def test_a_process_knows_its_number_before_it_joins(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, variable: str, number: str
+) -> None:
+    """One that comes late finds the folder in which the first has begun, and must not refuse it."""
+    for name, value in {**STEP, "SLURM_LOCALID": "0", "SLURM_NODEID": "0", variable: number}.items():
+        monkeypatch.setenv(name, value)
+    assert is_first_process() == (number == "0")
+    (tmp_path / "config.yaml").touch()
+    words = "holds a run already" if number == "0" else "no/such/folder"
+    with pytest.raises(PapmError, match=words):
+        papm.train("no/such/folder", out=tmp_path, steps=1)
+    monkeypatch.setenv("SLURM_PTY_PORT", "1")
+    assert is_first_process(), "the shell of srun --pty"
 
 
 @pytest.mark.slow

@@ -83,7 +83,8 @@ def test_the_queue_of_a_tier(run_papm: Papm, tmp_path: Path, monkeypatch: pytest
     )
     code, out, _ = run_papm(*words)
     commands = [line.split() for line in out.splitlines()]
-    # Two methods: five distances, three of them with two more seeds; two more kinds at 16 px, whose ring is shared.
-    assert code == 0 and len(commands) == 2 * (5 + 3 * 2 + 2)
+    # Two methods: five distances, three of them with two more seeds; two more kinds at 16 px, whose ring is shared. And
+    # al-papm with another reach at two distances.
+    assert code == 0 and len(commands) == 2 * (5 + 3 * 2 + 2) + 2
     assert [c[-1] for c in commands] == sorted(c[-1] for c in commands)
     assert sum("noise_kind=disc" in c for c in commands) == 2

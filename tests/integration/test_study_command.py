@@ -52,8 +52,8 @@ def test_list(run_papm: Papm, here: Path) -> None:
 
 
 def test_show_the_paper(run_papm: Papm, here: Path) -> None:
-    code, out, _ = run_papm("study", "show", "noise", "--markdown", "--only", "AL-PAPM")
-    assert code == 0 and "| AL-PAPM | 32 px | 61.8 / 99.0 |" in out and "Missing: 5 cells of 5" in out
+    code, out, _ = run_papm("study", "show", "noise", "--markdown", "--only", "DM-Count")
+    assert code == 0 and "| DM-Count | 32 px | 70.4 / 115.3 |" in out and "Missing: 5 cells of 5" in out
     code, out, _ = run_papm("study", "show", "noise", "--latex", "--only", "AL-PAPM")
     assert code == 0 and out.startswith("% ") and out.endswith("\\end{tabular}\n")
     code, out, _ = run_papm("study", "show", "noise", "--html", "noise.html")

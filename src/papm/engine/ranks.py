@@ -125,12 +125,23 @@ def is_first_process() -> bool:
 
 def local_rank() -> int:
     """The number of this process on its machine, which is that of its GPU."""
-    return _number("LOCAL_RANK", 0)
+    return _number("LOCAL_RANK", _by_srun("SLURM_LOCALID"))
 
 
 def node_rank() -> int:
     """The number of this machine."""
-    return _number("NODE_RANK", _number("GROUP_RANK", 0))
+    return _number("NODE_RANK", _number("GROUP_RANK", _by_srun("SLURM_NODEID")))
+
+
+def _by_srun(name: str) -> int:
+    """What srun says before `join_started` has taken it over: a process that comes late must not take itself for the first, and
+    refuse the folder in which the first has begun."""
+    return _number(name, 0) if (found := _started()) is not None and found.by == "srun" and not _in_shell() else 0
+
+
+def _in_shell() -> bool:
+    """Whether this is the shell of `srun --pty`, which is started once."""
+    return "SLURM_PTY_PORT" in os.environ
 
 
 def machines(devices: int) -> int:
@@ -142,7 +153,7 @@ def machines(devices: int) -> int:
 def started_processes() -> int:
     """How many processes of this command a scheduler started; 1 where it is a process like any."""
     found = _started()
-    return 1 if found is None or (found.by == "srun" and "SLURM_PTY_PORT" in os.environ) else found.processes
+    return 1 if found is None or (found.by == "srun" and _in_shell()) else found.processes
 
 
 def processes_here(devices: int) -> int:
@@ -186,7 +197,7 @@ def join_started(devices: int) -> None:
     In the shell of `srun --ntasks=4 --pty bash` papm was started once.
     """
     found = _started()
-    if found is None or (found.by == "srun" and "SLURM_PTY_PORT" in os.environ and found.processes != devices):
+    if found is None or (found.by == "srun" and _in_shell() and found.processes != devices):
         return
     by, number, nodes = found
     if number != devices:
