@@ -65,6 +65,11 @@ class Sample(Brief):
         return parts[0] if len(parts) == 1 and isinstance(parts[0], Path) else None
 
     @property
+    def identity(self) -> object:
+        """What tells its image from others: one file is one image, also in splits that overlap (folds, trainval)."""
+        return self.file or self.source
+
+    @property
     def image(self) -> Tensor:
         """Pixels, uint8 [3, H, W], RGB, upright."""
         if isinstance(self.source, Path):

@@ -53,14 +53,9 @@ def _pairs(
         rows, columns = np.nonzero((likeness > threshold) & (part[start : start + 1024, None] != part[None, :]))
         for r, c in zip(rows.tolist(), columns.tolist()):
             i = start + r
-            if i < c and _image(items[i][1]) != _image(items[c][1]):
+            if i < c and items[i][1].published.identity != items[c][1].published.identity:
                 found.append(Pair(items[i], items[c], min(1.0, float(likeness[r, c]))))
     return found
-
-
-def _image(sample: Sample) -> object:
-    """One file is one image: splits may overlap by intent (folds, trainval)."""
-    return sample.published.file or sample.published.source
 
 
 def thumbnail(sample: Sample) -> NDArray[np.float32]:

@@ -136,12 +136,8 @@ def node_rank() -> int:
 def _by_srun(name: str) -> int:
     """What srun says before `join_started` has taken it over: a process that comes late must not take itself for the first, and
     refuse the folder in which the first has begun."""
-    return _number(name, 0) if (found := _started()) is not None and found.by == "srun" and not _in_shell() else 0
-
-
-def _in_shell() -> bool:
-    """Whether this is the shell of `srun --pty`, which is started once."""
-    return "SLURM_PTY_PORT" in os.environ
+    found = _started()
+    return _number(name, 0) if found is not None and found.by == "srun" and not found.shell else 0
 
 
 def machines(devices: int) -> int:
@@ -153,7 +149,7 @@ def machines(devices: int) -> int:
 def started_processes() -> int:
     """How many processes of this command a scheduler started; 1 where it is a process like any."""
     found = _started()
-    return 1 if found is None or (found.by == "srun" and _in_shell()) else found.processes
+    return 1 if found is None or found.shell else found.processes
 
 
 def processes_here(devices: int) -> int:
@@ -177,6 +173,11 @@ class Started(NamedTuple):
     processes: int
     machines: int
 
+    @property
+    def shell(self) -> bool:
+        """Whether this is the shell of `srun --pty`, in which papm was started once."""
+        return self.by == "srun" and "SLURM_PTY_PORT" in os.environ
+
 
 def _started() -> Started | None:
     """What a scheduler says that it started; nothing where it started one process, or nobody did.
@@ -197,7 +198,7 @@ def join_started(devices: int) -> None:
     In the shell of `srun --ntasks=4 --pty bash` papm was started once.
     """
     found = _started()
-    if found is None or (found.by == "srun" and _in_shell() and found.processes != devices):
+    if found is None or (found.shell and found.processes != devices):
         return
     by, number, nodes = found
     if number != devices:

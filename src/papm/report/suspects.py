@@ -85,7 +85,7 @@ def unique(splits: Mapping[str, Dataset]) -> list[Item]:
     once: dict[object, Item] = {}
     for split, dataset in splits.items():
         for sample in dataset:
-            once.setdefault(sample.published.file or sample.published.source, (split, sample))
+            once.setdefault(sample.published.identity, (split, sample))
     return list(once.values())
 
 

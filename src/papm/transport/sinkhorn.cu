@@ -1,7 +1,8 @@
 // All scaling iterations of a batch in one launch: CLUSTER thread blocks to an image; see cuda.py.
 //
-// Defined in front of this file: real (float or double) and LOG (its logarithm), ROWS, HALF (initialiser, cells to each side by row of the window), OFFSET (first entry of
-// each row), ENTRIES, LANES (threads to a cell, a power of two up to 32), CLUSTER (blocks to an image), FLOOR.
+// Defined in front of this file: real (float or double) and LOG (its logarithm), ROWS, HALF (initialiser, cells to each side
+// by row of the window), OFFSET (first entry of each row), ENTRIES, LANES (threads to a cell, a power of two up to 32),
+// CLUSTER (blocks to an image), FLOOR.
 //
 // Points come sorted by cell, so that those in a run of cells of one row are a run of points: `start` says where. From it
 // every cell lists its own entries once (list_kernel, list_point), and both half-steps are gathers: no atomics, the same
@@ -23,17 +24,17 @@ extern "C" __global__ void
 __cluster_dims__(CLUSTER, 1, 1)
 #endif
 __launch_bounds__(1024, 1)
-sinkhorn(const real *__restrict__ kernel,  // [B, ENTRIES, n]
+sinkhorn(const real *__restrict__ kernel,   // [B, ENTRIES, n]
          const int *__restrict__ cell,      // [B, n], row * w + column
          const int *__restrict__ start,     // [B, h * w + 1]
          const int *__restrict__ first,     // [B, h * w + 1], where the list of each cell begins
-         const real *__restrict__ a,       // [B, n]
-         const real *__restrict__ b,       // [B, h * w]
-         real *list_kernel,                // [B, ENTRIES * n], scratch
+         const real *__restrict__ a,        // [B, n]
+         const real *__restrict__ b,        // [B, h * w]
+         real *list_kernel,                 // [B, ENTRIES * n], scratch
          int *list_point,                   // [B, ENTRIES * n], scratch
-         real *u_out,                      // [B, n], the start on entry
-         real *v_out,                      // [B, h * w]
-         real *moved,                      // [B, n], sum of u K ln(K) v of each point: -1/eps of what moving it costs
+         real *u_out,                       // [B, n], the start on entry
+         real *v_out,                       // [B, h * w]
+         real *moved,                       // [B, n], sum of u K ln(K) v of each point: -1/eps of what moving it costs
          int n, int h, int w, int iterations) {
     extern __shared__ real pool[];
     constexpr int half_of[ROWS] = HALF, offset_of[ROWS] = OFFSET;
